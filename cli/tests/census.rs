@@ -1,10 +1,11 @@
-//! The census of failures as a table that cannot drift: `census.csv` has one line for each of the 173 ways in which
-//! libraries like ours are known to have failed, and for each either the tests that show that Pillion does not, or why no
-//! test of this workspace can.
+//! Checks the census of failures: `census.csv` has one line for each of the 173 ways in which
+//! similar libraries are known to have failed. Each line names the tests that show that Pillion
+//! does not fail so, or why no test of this workspace can.
 //!
-//! A test names the cases it shows in a comment above it, `census: A7, A9` after two slashes; the table names the test as
-//! `file::test`, the file without its ending (or its folder's name, for `mod.rs`, `main.rs` and `tests.rs`). Both sides are
-//! compared, so neither a mark nor a line can be forgotten, and a test that is renamed or removed is missed.
+//! A test names its cases in a comment above it, `census: A7, A9` after two slashes. The table
+//! names the test as `file::test`, the file without its ending (or its folder's name, for `mod.rs`,
+//! `main.rs` and `tests.rs`). Both sides are compared, so neither a mark nor a line can be
+//! forgotten, and a renamed or removed test is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +26,7 @@ const CLASSES: [(char, usize); 12] = [
     ('K', 8),
     ('L', 8),
 ];
-/// Why a case may have no test here.
+/// Accepted reasons for a case without a test here.
 const REASONS: [&str; 9] = [
     "needs real driver",
     "needs MPS",
@@ -37,12 +38,11 @@ const REASONS: [&str; 9] = [
     "belongs to issue Gate",
     "belongs to issue Hardware",
 ];
-/// Cases with a test, at least.
+/// Least number of cases with a test.
 const TESTED_MIN: usize = 60;
-/// In a comment above a test. Put together here, so that this file does not mark itself.
+/// The mark in a comment above a test. Assembled here, so that this file does not mark itself.
 const MARK: &str = concat!("// cen", "sus:");
 
-/// A line of the table.
 #[derive(Debug)]
 struct Case {
     id: String,
@@ -61,7 +61,7 @@ fn workspace() -> &'static Path {
     parent.expect("the crate lies in the workspace")
 }
 
-/// The fields of a line; one in quotes may have commas.
+/// The fields of a line; a quoted one may contain commas.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut is_quoted = false;
@@ -95,7 +95,6 @@ fn table() -> Vec<Case> {
         .collect()
 }
 
-/// Every Rust source of the workspace and its text.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![workspace().to_owned()];
@@ -115,7 +114,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// What the table calls this file.
+/// The file's name in the table.
 fn module(path: &Path) -> String {
     let stem = path.file_stem().expect("a source has a name");
     let folder = path.parent().and_then(Path::file_name);
@@ -136,7 +135,7 @@ fn function_on(line: &str) -> Option<&str> {
     Some(&name[..name.find(['(', '<'])?])
 }
 
-/// The tests of one source, and which cases each is marked with.
+/// The tests of a source, each with its cases.
 fn tests_in(path: &Path, text: &str) -> Vec<(String, Vec<String>)> {
     let module = module(path);
     let mut tests = Vec::new();

@@ -1,4 +1,4 @@
-//! The profile commands as a user runs them: output, exit codes, and what is written.
+//! The profile commands as a user runs them: output, exit codes, and written files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -209,7 +209,7 @@ fn unusable_files_end_with_2_and_nothing_written() {
         );
         assert!(!out.exists());
     }
-    // One that can be used is enough; the other is said.
+    // One usable file suffices; the other is reported.
     let ended = import(&[&bad, &good]);
     assert!(ended.status.success());
     assert!(
@@ -238,7 +238,7 @@ fn unusable_files_end_with_2_and_nothing_written() {
     assert!(import(&[&copy]).status.success());
 }
 
-/// Whoever is root would else put a file in the place of `/dev/null`.
+/// Otherwise root would replace `/dev/null` by a file.
 #[test]
 fn what_is_no_file_is_written_to_and_not_replaced() {
     use std::os::unix::fs::FileTypeExt as _;

@@ -1,4 +1,4 @@
-//! What `pillion simulate --scenario` takes: where a scenario comes from, and how its numbers are written.
+//! Input of `pillion simulate --scenario`: sources of a scenario, and the format of its numbers.
 
 #[cfg(test)]
 mod simulating;
@@ -30,7 +30,7 @@ fn numbers_of_a_policy_are_written_as_in_a_daemons_configuration_too() {
     ));
     let swept = lines(&format!("--scenario {path}"));
     assert_eq!(swept[0]["swept"]["policy.slo_p99"], "20ms");
-    // Of a request of 6.8 ms 20 are more than 1.2 times.
+    // For a request of 6.8 ms, 20 ms exceed 1.2 times.
     let rate = |line: &Value| line["be"][0]["per_s"].as_f64().unwrap();
     assert!(rate(&swept[0]) > rate(&swept[1]), "{swept:#?}");
     for (line, said) in [

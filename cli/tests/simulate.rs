@@ -1,4 +1,4 @@
-//! `pillion simulate` as a user runs it: output, exit codes, refusals, and what is written.
+//! `pillion simulate` as a user runs it: output, exit codes, refusals, and written files.
 
 #![expect(
     clippy::unwrap_used,
@@ -53,7 +53,7 @@ fn each_run_is_a_line_with_the_fields_of_the_contract() {
         let ordered = ["p50_ms", "p95_ms", "p99_ms"].map(|key| line["hp"][key].as_f64().unwrap());
         assert!(ordered.is_sorted(), "{ordered:?}");
     }
-    // The arrivals are the seed's, whatever the policy: alone, nothing differs.
+    // The arrivals depend on the seed, not on the policy: alone, nothing differs.
     assert_eq!(lines[0]["hp"]["solo_p99_ms"], lines[2]["hp"]["solo_p99_ms"]);
     assert_ne!(lines[0]["hp"]["solo_p99_ms"], lines[1]["hp"]["solo_p99_ms"]);
 }
@@ -62,11 +62,11 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// The command on one core, where everything is computed in another order.
+/// The command on one core, which computes everything in another order.
 fn simulate_on_one_core(line: &str) -> Output {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     thread::scope(|scope| {
-        // What this thread starts has the cores that it has.
+        // This thread's children inherit its cores.
         let alone = scope.spawn(|| {
             let ours = sched_getaffinity(None).expect("the calling thread");
             let first = (0..CpuSet::MAX_CPU).find(|&cpu| ours.is_set(cpu));
@@ -202,7 +202,7 @@ fn a_scenario_file_with_a_sweep_is_run_in_its_order() {
     let (mps, streams) = (["mps", "mps"], ["streams", "one process"]);
     let expected = ["30", "60"].map(|rate| [mps, streams].map(|[name, label]| [name, rate, label]));
     assert_eq!(seen, json!(expected.concat()));
-    // An option goes before the file.
+    // An option overrides the file.
     let shorter = self::lines(&format!("--scenario {path} --seconds 1 --seeds 5"));
     assert_eq!((shorter.len(), &shorter[0]["seed"]), (4, &Value::from(5)));
     assert_eq!(shorter[0]["seconds"], 1.0);
@@ -272,7 +272,7 @@ fn runs_that_are_one_on_the_model_have_one_outcome_in_every_row() {
     assert_eq!(together[0], together[3]);
     assert_eq!(together[0], together[4]);
     assert_ne!(together[0], together[1]);
-    // Whoever else is in the plan changes nothing.
+    // Other entries of the plan change nothing.
     for (place, policy) in ["none", "streams"].iter().enumerate() {
         assert_eq!(rows(policy)[0], together[place], "{policy}");
     }
@@ -328,7 +328,7 @@ fn a_kernel_that_does_not_fit_the_device_is_refused() {
     .unwrap();
     let path = path.display();
     expect_refused(&format!("--device T4 --be {path}"), "kernel \"big\" on T4");
-    // And one that was measured elsewhere.
+    // Also one that was measured elsewhere.
     expect_refused(&format!("--device A30 --be {path}"), "measured on T4");
 }
 
@@ -377,7 +377,6 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
     }
 }
 
-/// The TOML examples of a document.
 fn examples(document: &str) -> Vec<&str> {
     let blocks = document.split("```toml\n").skip(1);
     blocks
@@ -560,7 +559,7 @@ fn targets_are_judged_beside_the_same_arrivals_and_the_tables_say_what_was_not_h
     let out = folder.path().display().to_string();
     let suite = "--suite slo --part uniform --quick --seconds 1.2";
     let lines = lines(&format!("{suite} --out {out}"));
-    // Eleven jobs, of which BERT at a fifth of the time is none, under seven targets and five things to be set beside.
+    // Eleven jobs, without BERT at a fifth of the time, under seven targets and five references.
     assert_eq!(lines.len(), 11 * 12);
     let rows: Vec<&Value> = lines
         .iter()

@@ -1,9 +1,9 @@
-//! What the sources themselves must hold: how long files are, nothing left undone.
+//! Rules for the sources: the length of files, nothing left undone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lines of a file, tables of entry points excepted (STYLE.md).
+/// Limit on the lines of a file, tables of entry points excepted (STYLE.md).
 const LINES_MAX: usize = 800;
 
 fn workspace() -> &'static Path {
@@ -44,7 +44,7 @@ fn from_root(path: &Path) -> String {
     path.to_str().expect("our paths are text").to_owned()
 }
 
-/// A source without the lines that are comments.
+/// A source without its comment lines.
 fn code(text: &str) -> String {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     let lines: Vec<&str> = text.lines().filter(is_code).collect();
@@ -77,7 +77,7 @@ fn every_file_says_what_it_is() {
 
 #[test]
 fn nothing_is_left_undone_or_switched_off() {
-    // Put together here, so that this file does not find itself.
+    // Assembled here, so that this file does not find itself.
     let notes = [
         concat!("FIX", "ME"),
         concat!("TO", "DO"),
@@ -95,7 +95,8 @@ fn nothing_is_left_undone_or_switched_off() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Its own calls of the driver are made by `call!`; none of them may wait for the device, but in a process that a signal ends.
+/// The interposer's own driver calls use `call!`; none may wait for the device, except in a process
+/// that a signal ends.
 // census: K7
 #[test]
 fn the_interposer_never_waits_for_the_device_of_its_own_accord() {

@@ -1,7 +1,7 @@
-//! What docs/add-a-policy.md says of its policy, as its reader runs it: `config check` and the
-//! simulator. The daemon's polls are `scheduler/src/core/state/tests/worked.rs`; the fault
-//! simulation draws every policy of the registry; that the document shows the file that is compiled
-//! is `policy/tests/worked_policy.rs`.
+//! The policy of docs/add-a-policy.md as its reader runs it: `config check` and the simulator.
+//! `scheduler/src/core/state/tests/worked.rs` has the daemon's polls; the fault simulation draws
+//! every policy of the registry; `policy/tests/worked_policy.rs` checks that the document shows the
+//! compiled file.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,6 @@ fn document() -> String {
     fs::read_to_string(path).expect("the document")
 }
 
-/// The document's TOML blocks.
 fn blocks(document: &str) -> Vec<&str> {
     let blocks = document.split("```toml\n").skip(1);
     let ends = blocks.map(|block| block.split("```").next());
@@ -27,7 +26,7 @@ fn pillion(arguments: &[&str]) -> Output {
     command.output().expect("it runs")
 }
 
-/// What `pillion` says of a file with this text.
+/// The output of `pillion` for a file with this text.
 fn of_file(text: &str, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("room");
     let path = folder.path().join("file.toml");

@@ -1,5 +1,5 @@
-//! `pillion simulate cluster` as a user runs it: traces of each form, output, refusals, what is
-//! written.
+//! `pillion simulate cluster` as a user runs it: traces of each form, output, refusals, written
+//! files.
 //!
 //! Recorded traces are not part of the repository (`testing::data`).
 
@@ -13,7 +13,7 @@ use crate::pages::expect_page;
 use crate::simulate_on_one_core;
 use crate::simulating::{expect_refused, expect_success, lines, simulate, text, words};
 
-/// A folder with traces, whose paths take the places of their names in a command line.
+/// A folder with traces; a command line refers to them by name.
 struct Files(tempfile::TempDir);
 
 const TIRESIAS: &str = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n\
@@ -229,7 +229,7 @@ fn inflation_fills_a_cluster_and_counts_what_does_not_fit() {
     assert!(at.contains_key("90") && !at.contains_key("95"), "{at:?}");
 }
 
-/// Words that cannot be meant, and a part of the answer.
+/// Nonsensical words, and a part of the answer.
 const REFUSALS: [(&str, &str); 40] = [
     (
         "--trace TIRESIAS --gpus 8 --policy fair",
@@ -358,7 +358,7 @@ fn a_job_that_fits_nowhere_is_counted_as_refused() {
     let lines = files.lines("--trace TIRESIAS --gpus 4 --policy first-fit");
     assert_eq!(lines[0]["best_effort"]["refused"], 1);
     assert_eq!(lines[0]["best_effort"]["jobs"], 3);
-    // Sixteen GPUs on nodes of eight: a gang may lie on several, and no policy forgets it.
+    // Sixteen GPUs on nodes of eight: a gang may span several, and no policy forgets it.
     for line in files.lines("--trace MURI --gpus 16") {
         assert_eq!(line["unplaced"], 0, "{line}");
         assert_eq!(line["best_effort"]["refused"], 0, "{line}");
@@ -380,7 +380,7 @@ fn equal_input_is_equal_output_to_the_byte() {
     }
 }
 
-/// The files of the folder that a command has written, by name.
+/// The files that a command has written into the folder, by name.
 fn written(files: &Files, line: &str) -> (String, Vec<(String, String)>) {
     let out = files.path("OUT");
     let ended = simulate(&files.line(&format!("{line} --json --out OUT")));
@@ -432,7 +432,6 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
     }
 }
 
-/// The command with recorded traces.
 fn with_data(line: &str) -> Output {
     let folder = testing::data("traces");
     let data = folder.parent().expect("traces are in a folder");

@@ -1,4 +1,4 @@
-//! Who may be high-priority, with real processes.
+//! Permission to be high-priority, with real processes.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
         table.contains("asks to be high-priority, which [high_priority] does not allow user"),
         "{table}"
     );
-    // It launches as what it is: charged, and with a quota.
+    // The job launches in its actual class: charged, and with a quota.
     job.wait_for_new("round", 3);
     let seen = daemon.job("serve");
     let number = |value: &Value| value.as_u64().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! `pillion run` where no daemon runs: it starts one of the user's, which ends by itself.
+//! `pillion run` without a daemon: it starts one of the user's, which ends by itself.
 //!
-//! The tests are root, whose daemons listen where this machine's own would; so the jobs are another
-//! user's, with an installation and a runtime folder of the test's own.
+//! The tests run as root, whose daemons listen where this machine's own would. So the jobs are
+//! another user's, with an installation and a runtime folder of the test's own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -19,11 +19,11 @@ use crate::common::{
     until,
 };
 
-/// The user whose jobs these are, and another.
+/// The jobs' user, and another.
 const USER: u32 = 65_534;
 const OTHER: u32 = 61_005;
 
-/// An installation that everybody can read, and software GPUs.
+/// A world-readable installation, and software GPUs.
 struct Desk {
     folder: TempDir,
     gpus: Vec<Gpu>,
@@ -83,7 +83,7 @@ impl Desk {
         self.gpus[gpu].stats()["uuid"].as_str().unwrap().to_owned()
     }
 
-    /// A program of the installation, of a user who has a runtime folder.
+    /// A program of the installation, run by a user with a runtime folder.
     fn command(&self, user: u32, program: &str, arguments: &[&str]) -> Command {
         let own = self.path(&format!("of-{user}"));
         let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
@@ -105,7 +105,7 @@ impl Desk {
         command
     }
 
-    /// `pillion run` with these words, and the program that launches kernels with its own.
+    /// `pillion run` with these options, and the launching program with its arguments.
     fn job(&self, options: &[&str], arguments: &[&str]) -> Command {
         let work = self.path("bin/work");
         let words = [
@@ -142,7 +142,7 @@ impl Desk {
     }
 }
 
-/// A daemon that nobody but a job has started.
+/// A daemon that a job has started.
 struct Started {
     socket: PathBuf,
 }
@@ -179,7 +179,7 @@ fn expect_launches(ended: &Ended, launches: u64) {
     assert_eq!(ended.asked("launches"), launches, "{ended:#?}");
 }
 
-/// `pillion run` has said nothing of daemons.
+/// `pillion run` did not mention daemons.
 fn expect_no_word(ended: &Ended) {
     let errors = &ended.errors;
     let is_silent = !errors.contains(STARTED) && !errors.contains("has no daemon");
@@ -208,7 +208,7 @@ fn a_job_has_a_daemon_that_is_nobodys_child_and_shows_when_it_ends() {
     assert!(job.errors().contains(STARTED), "{}", job.errors());
     let ended = job.finish();
     assert_eq!(ended.code(), 0, "{ended:#?}");
-    // It serves the next one, which says nothing of it.
+    // The daemon serves the next job, which does not mention it.
     let ended = collect(desk.job(&[], &["linked", "10", "0"]));
     expect_launches(&ended, 23);
     expect_no_word(&ended);
@@ -315,7 +315,7 @@ fn beside_a_daemon_of_the_systems_none_is_started_not_even_while_that_is_away() 
     for folder in ["run", "run/pillion"] {
         fs::set_permissions(desk.path(folder), Permissions::from_mode(0o755)).unwrap();
     }
-    // To the job it is /run.
+    // Mounted as the job's /run.
     let mount = "mount --bind \"$0\" /run && exec \"$@\"";
     let job = |options: &[&str]| {
         let words = ["--mount", "--", "sh", "-c", mount, run.to_str().unwrap()];
@@ -334,7 +334,7 @@ fn beside_a_daemon_of_the_systems_none_is_started_not_even_while_that_is_away() 
     assert!(desk.daemon(0).try_status().is_err());
 }
 
-/// A folder that is gone before a test and after it.
+/// A folder that is removed before a test and after it.
 struct Removed<'p>(&'p Path);
 
 impl<'p> Removed<'p> {
@@ -372,7 +372,7 @@ fn without_a_runtime_folder_the_socket_is_in_a_folder_of_tmp_that_is_checked() {
     let socket = daemon.socket.clone();
     drop(daemon);
     until("its end", || !socket.exists());
-    // Whoever may write there could stand in the daemon's place.
+    // Anybody who may write there could replace the daemon's socket.
     fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     let ended = run();
     expect_launches(&ended, 13);
@@ -401,14 +401,14 @@ fn of_several_gpus_each_that_the_job_may_use_gets_one() {
 #[test]
 fn a_daemon_stays_for_a_job_that_has_not_used_the_gpu_yet_and_ends_after_it() {
     let desk = Desk::with_gpus(1);
-    // Long enough for the job to be there before it ends, however busy the machine is.
+    // Long enough for the job to attach before the daemon ends, however busy the machine is.
     let arguments = ["--gpu", "0", "--end-when-idle", "3", "--detach"];
     let words = ["run", "--", "/bin/cat"];
     let first = collect(desk.command(USER, "pilliond", &arguments));
     assert_eq!(first.code(), 0, "{first:#?}");
     let job = Process::start("job", desk.command(USER, "pillion", &words));
     let daemon = desk.daemon(0);
-    // Nobody asks it anything meanwhile.
+    // Nobody queries the daemon meanwhile.
     let clock = Clock::monotonic();
     let old_ns = clock.now_ns() + 6_000_000_000;
     until("twice as long as it stays without jobs", || {

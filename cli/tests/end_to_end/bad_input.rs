@@ -1,4 +1,5 @@
-//! What is wrong is said with its place, its value and what would be right; a job never fails on our account.
+//! Errors state their place, the value and what would be right; a job never fails because of
+//! Pillion.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use crate::common::{
     workspace,
 };
 
-/// A configuration file with one fault, and what must be said of it: line, column, and words.
+/// Configuration files with one error each, and the expected message: line, column, and words.
 const FAULTY: [(&str, &str, &[&str]); 7] = [
     (
         "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nmax_hold_msec = 5\n",
@@ -50,7 +51,7 @@ const FAULTY: [(&str, &str, &[&str]); 7] = [
     ("[gpu]\nindex = \n", "2:", &[]),
 ];
 
-/// An Orion file of which the third line is wrong.
+/// An Orion file with an error in its third line.
 const MALFORMED_ORION: &str =
     "Name,Profile,Memory_footprint,SM_usage,Duration\nConv,1,0,98,100480\nConv,1,0,98,soon\n";
 
@@ -98,7 +99,7 @@ fn the_example_configuration_is_right() {
     assert!(collect(check).expect_success().output.contains("ok"));
 }
 
-/// `pillion config` with these words, where this is the usual folder.
+/// `pillion config` with these words, with this as the usual folder.
 fn config(folder: &Path, words: &[&str]) -> Ended {
     let mut command = clean_command(pillion());
     command.arg("config").args(words);
@@ -140,7 +141,7 @@ fn a_whole_folder_of_configurations_is_checked_and_a_gpu_has_one_file() {
         name("default.toml")
     );
     wrong.expect_errors(&[&late, &named]);
-    // A file of defaults is no daemon's.
+    // A file of defaults belongs to no daemon.
     let mut daemon = clean_command(cargo_folder().join("pilliond"));
     daemon.arg("--config").arg(folder.join("default.toml"));
     let refused = collect(daemon);
@@ -300,7 +301,7 @@ fn an_unknown_class_is_answered_with_the_list() {
     let ended = job.env("PILLION_CLASS", "highest").run();
     assert_eq!((ended.code(), &*ended.output), (2, ""));
     ended.expect_errors(&list);
-    // By hand there is nobody to refuse: the job runs, as best-effort.
+    // Without `pillion run` nothing refuses the job: it runs, as best-effort.
     let job = gpu.job("by-hand", "work linked 5 0").best_effort(&daemon);
     let ended = job.env("PILLION_CLASS", "highest").run().expect_success();
     assert_eq!(daemon.job("by-hand")["class"], "best-effort");
@@ -308,7 +309,7 @@ fn an_unknown_class_is_answered_with_the_list() {
     ended.expect_errors(&list);
 }
 
-/// Runs `work` with a profile that cannot be used, by hand and by `pillion run`.
+/// Runs `work` with an unusable profile, by hand and by `pillion run`.
 fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path, said: &[&str]) {
     let expect = |label: &str, ended: Ended| {
         let ended = ended.expect_success();
@@ -316,7 +317,7 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
             ended.errors.contains(&*profile.to_string_lossy()),
             "{label}: {ended:#?}"
         );
-        // Once with the reason; a second line about such kernels would say it twice.
+        // Reported once, with the reason; a second line about unknown kernels would repeat it.
         let said_again = ended.errors.contains("unknown duration");
         assert!(!said_again, "{label}: said once: {ended:#?}");
         assert_eq!(ended.asked("launches"), 13);
@@ -337,7 +338,7 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
     let command = ["--", work, "linked", "5", "0"];
     let run = gpu.pillion_run("run", daemon.socket(), &command);
     expect("pillion run", run.env("PILLION_PROFILE", profile).run());
-    // Asked for by a flag it is needed: nothing starts.
+    // A profile requested by a flag is required: nothing starts.
     let arguments = [&["--profile", profile_text], &command[..]].concat();
     let refused = gpu.pillion_run("flag", daemon.socket(), &arguments).run();
     assert_eq!((refused.code(), &*refused.output), (2, ""), "{refused:#?}");

@@ -1,5 +1,5 @@
-//! Services whose batch the daemon chooses (`[tuner]`), in C and in Python, that ask or are told,
-//! beside a training.
+//! Services whose batch the daemon chooses (`[tuner]`), in C and in Python, by polling or by
+//! callback, beside a training job.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::examples::{example, marking_service};
 
 const POLICY: &str = "name = \"pillion\"\n[tuner]\nsettle = 20";
 
-/// Longer than any test: batches, and the time between two requests, us.
+/// More batches than any test needs, and the time between two requests, us.
 const FOR_EVER: [&str; 2] = ["1000000", "10000"];
 
 /// Runs a service until the daemon keeps a batch for it.
@@ -34,11 +34,11 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
     let tuner = &job["control"]["tuner"][0];
     let batch = tuner["batch"].as_u64().unwrap();
     assert!([2, 4, 6, 8].contains(&batch), "{tuner:#}");
-    // That of the program, and another one that was wanted, each by twenty requests of that batch.
+    // The program's own batch and another one, each measured by twenty requests.
     assert!(tuner["evaluations"].as_u64() >= Some(2), "{tuner:#}");
     assert_eq!(tuner["target_ns"], 400_000_000);
     assert!(job["totals"]["requests_marked"].as_u64() >= Some(40));
-    // It is told a moment later.
+    // The event follows a moment later.
     event_when(&gpu, &daemon, "batch-kept", |_| true);
     let all = events(&gpu, &daemon, &[]);
     let of = |kind: &str| {
@@ -60,7 +60,7 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
         table.contains(&format!("batch of kind 0: {batch}, after ")),
         "{table}"
     );
-    // The law's bound of requests that are late holds whatever the machine does.
+    // The bound on late requests holds whatever the machine does.
     let slo = &job["control"]["slo"];
     let count = |name: &str| slo[name].as_u64().unwrap();
     let spent = count("misses") - count("misses_at_floor");
@@ -71,7 +71,7 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
     training.finish().expect_success();
 }
 
-/// It would run for ever.
+/// The service would run for ever.
 fn end(service: Process) {
     service.signal(Signal::TERM);
     service.finish_untold();
@@ -80,14 +80,14 @@ fn end(service: Process) {
 #[test]
 fn a_c_service_takes_the_batches_that_are_wanted_and_keeps_its_target_beside_a_training() {
     let folder = tempfile::tempdir().unwrap();
-    // It marks its iterations.
+    // This training marks its iterations.
     expect_followed(&[marking_service(folder.path())], "load 16");
 }
 
 #[test]
 fn a_python_service_does_the_same() {
     let program = [tools::python(&[]), example("7-marks/pillion_marks.py")];
-    // It marks none.
+    // This one marks none.
     expect_followed(&program, "steady");
 }
 
@@ -101,7 +101,7 @@ fn a_service_that_asks_to_be_told_is_told_by_the_librarys_thread() {
     let job = daemon.job_when("serve", "a batch is kept", |job| {
         job["control"]["tuner"][0]["state"] == "kept"
     });
-    // Its thread has run since.
+    // The library's thread has run since.
     let marked = |job: &Value| job["totals"]["requests_marked"].as_u64();
     let before = marked(&job);
     let is_later = |job: &Value| marked(job) > before.map(|count| count + 2);

@@ -1,5 +1,5 @@
-//! `pillion doctor --bundle`: all that a maintainer asks for, and no name of a job, a program, a
-//! user, a host, a path or a secret.
+//! `pillion doctor --bundle`: everything that a maintainer asks for, and no name of a job, a
+//! program, a user, a host, a path or a secret.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::{Gpu, cargo_folder, clean_command, collect, pillion, until};
 
-/// The files of a bundle, by their places in its one folder.
+/// The files of a bundle, by path in its one folder.
 type Files = BTreeMap<String, String>;
 
 /// Unpacks by the system's own program.
@@ -48,7 +48,7 @@ fn json(files: &Files, name: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// The manifest has each file with its size, and a reason for each that is missing.
+/// The manifest lists each file with its size, and a reason for each missing one.
 fn expect_true(files: &Files, manifest: &Value) {
     assert_eq!(manifest["schema_version"], 1);
     let listed: BTreeMap<&str, u64> = manifest["files"]
@@ -75,7 +75,7 @@ fn expect_true(files: &Files, manifest: &Value) {
     }
 }
 
-/// None of these stands anywhere, and the name of this host nowhere as a word.
+/// None of these occurs anywhere, and this host's name nowhere as a word.
 fn expect_no_name(files: &Files, names: &[&str]) {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for (file, text) in files {
@@ -90,7 +90,7 @@ fn expect_no_name(files: &Files, names: &[&str]) {
     }
 }
 
-/// Secrets of the environment, each with the variable that has it; none may be in a bundle.
+/// Secrets of the environment by variable; none may be in a bundle.
 const SECRETS: [(&str, &str); 7] = [
     ("NVIDIA_API_KEY", "nvapi-zqkey"),
     ("AWS_SECRET_ACCESS_KEY", "zqaws"),

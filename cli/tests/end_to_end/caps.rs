@@ -1,5 +1,5 @@
-//! Shares of the GPU's time that hold (`run --compute`, `set --compute`, `max_share`), by the
-//! device server's own count.
+//! Caps on the GPU's time hold (`run --compute`, `set --compute`, `max_share`), by the device
+//! server's own count.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,9 @@ use crate::common::{Daemon, Ended, Gpu, Process, cargo_folder, library};
 use crate::order::Clocked;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Of virtual time: the first two seconds are not judged.
+/// Virtual time; the first two seconds are not judged.
 const SECONDS: u64 = 10;
 
-/// A job that always wants to launch.
 struct Wanting {
     name: &'static str,
     /// Of the GPU's time, per cent.
@@ -68,7 +67,7 @@ fn start(clocked: &Clocked, job: &Wanting, first_rank: u64, hami: bool) -> Vec<P
     (0..job.processes).map(start).collect()
 }
 
-/// What each job used of the device's time: on the whole, and least and most of a second, per cent.
+/// Each job's use of the device's time: in total, and the least and most of a second, per cent.
 fn used(sharing: &str, jobs: &[Wanting], hami: bool) -> BTreeMap<String, [f64; 3]> {
     let processes: u64 = jobs.iter().map(|job| job.processes).sum();
     let clocked = Clocked::start(sharing, &(processes + 1).to_string());
@@ -85,7 +84,7 @@ fn used(sharing: &str, jobs: &[Wanting], hami: bool) -> BTreeMap<String, [f64; 3
     uses_of_record(&clocked.finish_record())
 }
 
-/// From the lines `use` of a record: the sums of each label's processes.
+/// The sums of each label's processes, from the lines `use` of a record.
 fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
     let mut labels: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for line in record.lines().filter(|line| line.starts_with("use\t")) {
@@ -103,7 +102,7 @@ fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
         let share = |from: &(u64, u64), to: &(u64, u64)| {
             100.0 * (to.1 - from.1) as f64 / (to.0 - from.0) as f64
         };
-        // There are six in a second.
+        // There are six per second.
         let seconds = sums.windows(7).map(|sums| share(&sums[0], &sums[6]));
         let seconds: Vec<f64> = seconds.collect();
         assert!(seconds.len() > 30, "{seconds:?}");
@@ -116,8 +115,8 @@ fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
     labels.map(|(label, sums)| (label, judged(sums))).collect()
 }
 
-/// Each job gets its share to a point, and in each second to three. Where both want all of a GPU
-/// that takes turns, the turns cost `switching` points.
+/// Each job gets its share within a point, and in each second within three. If both want all of a
+/// time-sliced GPU, switching costs `switching` points.
 fn expect_shares(sharing: &str, jobs: &[Wanting], hami: bool, switching: f64) {
     let used = used(sharing, jobs, hami);
     for job in jobs {
@@ -162,7 +161,7 @@ fn jobs_that_share_all_of_the_gpus_time_each_get_what_is_theirs() {
     expect_shares("timeslice", &jobs, false, 3.0);
 }
 
-/// The job's `control.usage` once its cap is this and comes from there.
+/// The job's `control.usage` once its cap has this value and source.
 fn told(daemon: &Daemon, cap: f64, source: &str) -> Value {
     let is_so = |job: &Value| {
         let usage = &job["control"]["usage"];

@@ -1,13 +1,19 @@
-//! Random signals to random members of a daemon, a high-priority job and four best-effort ones: who was not killed makes no wrong
-//! result and meets no failed call, requests take as long on the device as in a quiet run, and afterwards nothing is left.
+//! Sends random signals to random members: a daemon, a high-priority job and four best-effort ones.
+//! Members that were not killed produce no wrong result and no failed call, requests take as long
+//! on the device as in a quiet run, and afterwards nothing is left.
 //!
-//! The members are real processes (`chaos.c`); who gets which signal when follows from a seed (`PILLION_TEST_SEED`), what that
-//! meets does not: a failure comes again often, not always. Times of requests are the device's own, from when it has all of a
-//! request until that is done, so that a busy machine is not taken for a busy device. With `PILLION_TEST_LONG=1` each run
-//! takes two minutes. Where the device takes everybody along with a process that ends with work in flight (as MPS may), no job gets
-//! a signal of which nothing can save the others: SIGKILL, and SIGUSR1, which ends them as well. What best-effort jobs do without a daemon (`on_daemon_loss`) follows from the seed too: of two seeds in a row, and
-//! of the two tests of one seed, one holds them and the other lets them run. How many requests met a time without a daemon, and what they
-//! and the others took, is printed.
+//! The members are real processes (`chaos.c`). A seed (`PILLION_TEST_SEED`) determines the signals,
+//! their targets and times, but not the state that they meet: a failure recurs often, not always.
+//! Times of requests are the device's own, from when it has all of a request until that is done, so
+//! that a busy machine is not taken for a busy device. With `PILLION_TEST_LONG=1` each run takes
+//! two minutes.
+//!
+//! If the device takes all processes along with one that ends with work in flight (as MPS may), no
+//! job gets a signal that cannot be handled safely: SIGKILL, and SIGUSR1, which ends them as well.
+//! The seed also selects the policy of best-effort jobs without a daemon (`on_daemon_loss`): of two
+//! seeds in a row, and of the two tests of one seed, one holds them and the other lets them run.
+//! The tests print how many requests met a time without a daemon, and the latencies of these and of
+//! the others.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -17,12 +23,11 @@ use serde_json::Value;
 
 use crate::common::{Daemon, Gpu, HANG, Process, Program, try_until, until};
 
-/// Best-effort jobs.
 const BEST_EFFORT: usize = 4;
-/// How much longer than in the quiet run the slowest hundredth of the requests may take.
+/// Allowed slowdown of the slowest hundredth of the requests against the quiet run.
 const SLOWER_MAX: f64 = 1.5;
 const MS_NS: u64 = 1_000_000;
-/// After a daemon listens, how long requests are told apart from others.
+/// How long after a daemon listens requests are counted separately.
 const BACK_NS: u64 = 100 * MS_NS;
 
 #[test]
@@ -40,7 +45,7 @@ fn random_requests_to_end_harm_nobody_else_under_mps_that_contains_nothing() {
     run("mps", Kills::Contagious);
 }
 
-/// What becomes of the other processes on the device when one ends with work in flight.
+/// What happens to the other processes on the device when one ends with work in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kills {
     Contained,
@@ -86,14 +91,16 @@ fn run(sharing: &'static str, kills: Kills) {
     assert!(chaos.rounds > 0 && chaos.killed > 0, "{chaos}");
     let slower = chaos.p99_ns() as f64 / quiet.p99_ns() as f64;
     println!("the slowest hundredth takes {slower:.2} times as long as in the quiet run");
-    // Of a few hundred requests that is the third or fourth slowest: one that met a launch of a job that began in that moment.
+    // Of a few hundred requests that is the third or fourth slowest: one that met a launch of a job
+    // that began in that moment.
     assert!(
         !is_long || slower <= SLOWER_MAX,
         "p99 {slower:.2} times: {quiet}; {chaos}"
     );
 }
 
-/// Who was asked to end has drained, and said so: by a daemon's log nobody died with work in flight.
+/// Processes that were asked to end have drained: no daemon's log reports a death with work in
+/// flight.
 fn expect_no_deaths(log: &str) {
     let mut lines = log.lines();
     let death = lines.find(|line| {
@@ -102,12 +109,12 @@ fn expect_no_deaths(log: &str) {
     assert_eq!(death, None, "{log}");
 }
 
-/// What chance follows from.
+/// The seed of all random choices.
 pub(crate) fn seed() -> u64 {
     std::env::var("PILLION_TEST_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
-/// Held, a launch that waits for a dead daemon's word goes after `max_hold`.
+/// With `hold`, a launch that waits for a dead daemon goes after `max_hold`.
 fn policy(seed: u64, sharing: &str) -> &'static str {
     match (seed + u64::from(sharing == "mps")) % 2 {
         0 => "on_daemon_loss = \"run\"",
@@ -115,7 +122,7 @@ fn policy(seed: u64, sharing: &str) -> &'static str {
     }
 }
 
-/// Looks again and again until that time.
+/// Polls until that time.
 fn until_ns(at_ns: u64, mut look: impl FnMut()) {
     let clock = Clock::monotonic();
     while clock.now_ns() < at_ns {
@@ -125,13 +132,13 @@ fn until_ns(at_ns: u64, mut look: impl FnMut()) {
     }
 }
 
-/// The members, and what became of those before.
+/// The members, and the records of the dead ones.
 struct Cast<'g> {
     gpu: &'g Gpu,
     kills: Kills,
     policy: &'static str,
     clock: Clock,
-    /// Never none but while one takes the place of another.
+    /// Only missing while it is being replaced.
     daemon: Option<Daemon>,
     daemon_goes_on_ns: Option<u64>,
     daemons_killed: usize,
@@ -144,18 +151,17 @@ struct Cast<'g> {
 struct Member {
     label: String,
     process: Process,
-    /// It is stopped until then.
+    /// Stopped until then.
     goes_on_ns: Option<u64>,
 }
 
-/// What a cast has done.
 #[derive(Default)]
 struct Outcome {
     /// Device time of each request, sorted at the end.
     requests_ns: Vec<u64>,
-    /// Of each request, when its end was seen, and its device time.
+    /// For each request, when its end was seen, and its device time.
     ended_ns: Vec<(u64, u64)>,
-    /// From when to when no daemon, or one that was stopped, could let anybody wait, and which of the two it was.
+    /// Intervals in which no daemon could hold launches, and why.
     unguarded_ns: Vec<(u64, u64, Unguarded)>,
     rounds: usize,
     signals: usize,
@@ -174,19 +180,19 @@ impl Outcome {
     }
 }
 
-/// Why no daemon let anybody wait.
+/// Why no daemon could hold launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unguarded {
-    /// It had ended, and the next one did not listen yet.
+    /// The daemon had ended, and the next one did not listen yet.
     Away,
-    /// The next one listened, and jobs became its clients.
+    /// The next daemon listened, and jobs were attaching.
     Back,
-    /// It was stopped.
     Stopped,
 }
 
 impl Outcome {
-    /// How long there was no daemon for best-effort jobs to ask, how many requests met that, and what the others took.
+    /// Prints how long best-effort jobs had no daemon, how many requests met that, and the
+    /// latencies of the others.
     fn print_unguarded(&self) {
         let mut left: Vec<(u64, u64)> = self.ended_ns.clone();
         for why in [Unguarded::Away, Unguarded::Stopped, Unguarded::Back] {
@@ -210,7 +216,7 @@ impl Outcome {
     }
 }
 
-/// How many requests, and what they took.
+/// Counts requests, and summarises their latencies.
 fn times_of(requests: Vec<(u64, u64)>) -> String {
     let mut times: Vec<u64> = requests.into_iter().map(|(_, ns)| ns).collect();
     times.sort_unstable();
@@ -271,7 +277,7 @@ impl<'g> Cast<'g> {
         self.daemon.as_ref().expect("nobody takes its place now")
     }
 
-    /// Nobody has ended whom nobody has killed; who was stopped for long enough goes on.
+    /// Only killed members have ended; a member that was stopped for long enough is resumed.
     fn check(&mut self) {
         let now_ns = self.clock.now_ns();
         let is_due = |at_ns: &mut Option<u64>| at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some();
@@ -297,7 +303,6 @@ impl<'g> Cast<'g> {
         }
     }
 
-    /// A signal for somebody.
     fn hit(&mut self, random: &mut Random) {
         self.outcome.signals += 1;
         let victim = random.below(self.jobs.len() as u64 + 1) as usize;
@@ -314,7 +319,7 @@ impl<'g> Cast<'g> {
             (6 | 7, _) => Signal::INT,
             _ => Signal::STOP,
         };
-        // One that is stopped dies of nothing else, and one that is in a shell's background may ignore this.
+        // A stopped one dies of nothing else, and one in a shell's background may ignore this.
         let is_stopped = job.goes_on_ns.is_some() && signal != Signal::KILL;
         if is_stopped || (signal == Signal::INT && ignores_interrupts()) {
             return;
@@ -327,7 +332,7 @@ impl<'g> Cast<'g> {
         self.replace(place, signal);
     }
 
-    /// The job of that place was sent a signal of which it dies, and another begins, whether there is a daemon to answer it or not.
+    /// Replaces a job that was sent a deadly signal, whether a daemon can answer or not.
     fn replace(&mut self, place: usize, signal: Signal) {
         let successor = member(self.gpu, self.kills, place);
         let dead = std::mem::replace(&mut self.jobs[place], successor);
@@ -335,7 +340,7 @@ impl<'g> Cast<'g> {
         self.outcome.killed += 1;
     }
 
-    /// One of the jobs that are not stopped is asked to end, while there is no daemon.
+    /// Asks a job that is not stopped to end, while there is no daemon.
     fn replace_one(&mut self, place: usize) {
         let job = &self.jobs[place % self.jobs.len()];
         if job.goes_on_ns.is_none() {
@@ -373,7 +378,8 @@ impl<'g> Cast<'g> {
                 }
                 self.daemon_goes_on_ns = None;
                 self.daemons_killed += 1;
-                // The next daemon is there some milliseconds later, so one of those that begin meanwhile is kept from it.
+                // The next daemon comes some milliseconds later, so one of the processes that begin
+                // meanwhile is kept from it.
                 self.replace_one(self.daemons_killed);
                 self.daemon = Some(self.gpu.daemon(self.policy));
                 let listens_ns = self.clock.now_ns();
@@ -387,7 +393,7 @@ impl<'g> Cast<'g> {
         self.outcome.unguarded_ns.push((from_ns, to_ns, why));
     }
 
-    /// It died of what it was sent and of nothing else, and all that it had said was right.
+    /// Checks that a member died of its signal alone, and that all its output was right.
     fn bury(&mut self, member: Member, signal: Signal) {
         let ended = member.process.finish();
         let label = &member.label;
@@ -399,7 +405,7 @@ impl<'g> Cast<'g> {
         self.outcome.take(&ended.output);
     }
 
-    /// Everybody is told to end, and does so well.
+    /// Tells all members to end, which they do successfully.
     fn finish(mut self) -> (Outcome, Daemon) {
         if self.daemon_goes_on_ns.take().is_some() {
             self.daemon().signal(Signal::CONT);
@@ -466,7 +472,7 @@ fn member(gpu: &Gpu, kills: Kills, place: usize) -> Member {
     }
 }
 
-/// Signals that are ignored are ignored by children (`nohup`, a shell's background).
+/// Whether SIGINT is ignored: children inherit that (`nohup`, a shell's background).
 fn ignores_interrupts() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status
@@ -477,18 +483,18 @@ fn ignores_interrupts() -> bool {
     ignored & 1 << (Signal::INT.as_raw() - 1) != 0
 }
 
-/// What daemon and device server have in hand: open descriptors, and mapped memory files.
+/// Resources of daemon and device server: open descriptors, and mapped memory files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     daemon: [usize; 2],
     server: [usize; 2],
 }
 
-/// Looks of which the least counts: whoever asks has a connection itself for a moment.
+/// Polls of which the least counts: each query itself opens a connection for a moment.
 const LOOKS: usize = 20;
 
 impl Left {
-    /// Once no job is there any more and all that jobs held is back, which is waited for.
+    /// Waits until no job runs and all that jobs held is back.
     pub(crate) fn when_nothing_runs(gpu: &Gpu, daemon: &Daemon) -> Self {
         let is_free = try_until(|| {
             let held = held(&daemon.status(), &gpu.stats());
@@ -527,7 +533,8 @@ impl Left {
         }
     }
 
-    /// Waits until there is no more than this, once nothing runs: what is closed by a thread of its own takes its time.
+    /// Once nothing runs, waits until there is no more than this: threads close some resources
+    /// later.
     pub(crate) fn expect_no_more(&self, gpu: &Gpu, daemon: &Daemon) {
         let is_no_more = |now: &Self| {
             let pairs = [(now.daemon, self.daemon), (now.server, self.server)];
@@ -543,7 +550,7 @@ impl Left {
     }
 }
 
-/// What is held still, in words; empty: nothing.
+/// Describes what is still held; empty: nothing.
 fn held(status: &Value, stats: &Value) -> String {
     let mut held = String::new();
     let mut note = |what: &str, value: &Value| {
@@ -575,7 +582,8 @@ fn count(folder: &str) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
 
-/// Best-effort work waits for a high-priority job's, and goes on once that is gone; nothing was let go because it had waited for too long.
+/// Best-effort work waits for a high-priority job's, and goes on once that is gone; no launch went
+/// because it had waited for too long.
 fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
     let path = gpu.config(daemon.socket(), "name = \"temporal\"\nmax_hold_ms = 60000");
     assert!(path.exists());
@@ -596,7 +604,7 @@ fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
     assert_eq!(daemon.total("last-be", "launches_forced"), 0);
 }
 
-/// Numbers that look like chance and follow from a seed (splitmix64, Steele and others 2014).
+/// Pseudo-random numbers from a seed (splitmix64, Steele and others 2014).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,5 +1,6 @@
-//! Memory that is charged in ways of its own, once, and given back when the device has it: what variables of modules, green
-//! contexts and contexts themselves take, and what a program leaves to the one that it executes.
+//! Memory that is charged in special ways, once, and given back when the device has it: variables
+//! of modules, green contexts and contexts themselves, and the memory of a program that executes
+//! another.
 
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ fn used(gpu: &Gpu) -> u64 {
         .expect("a number")
 }
 
-/// Waits for the program to say "look", and lets it go on with the next.
+/// Waits for the program to print "look", and lets it continue.
 fn next_look(process: &mut Process) {
     process.write("\n");
     process.wait_for("look", 1);
@@ -81,7 +82,7 @@ fn a_context_is_charged_while_there_is_any() {
     assert_eq!(held(&daemon), 300 * MIB);
 }
 
-/// The driver has nothing for a capture that came to nothing, and neither has the account.
+/// A failed capture leaves nothing with the driver, and nothing in the account.
 // census: D14
 #[test]
 fn what_a_capture_asked_for_that_came_to_nothing_is_charged_no_more() {
@@ -95,7 +96,8 @@ fn what_a_capture_asked_for_that_came_to_nothing_is_charged_no_more() {
     process.finish().expect_success();
 }
 
-/// The program checks it at each step; that it is so without us too shows that it asks for what the driver keeps.
+/// The program checks it at each step; the run without us shows that its expectations match the
+/// driver's.
 // census: B14, B15
 #[test]
 fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_charged() {
@@ -122,7 +124,7 @@ fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_ch
     assert!(alone.output.contains("host "), "{alone:#?}");
 }
 
-/// What the first program held is back when the other attaches, and not before the device has it.
+/// The first program's memory is free when the other attaches, and not before the device has it.
 #[test]
 fn a_program_that_executes_another_leaves_it_the_whole_quota() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");

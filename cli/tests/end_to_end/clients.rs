@@ -1,8 +1,9 @@
-//! Programs that nobody wrote for this: clients of the driver API from PyPI and crates.io, unmodified.
+//! Unmodified third-party programs: clients of the driver API from PyPI and crates.io.
 //!
-//! They find the software GPU's driver as any program finds NVIDIA's, as `libcuda.so.1`. Kernels that they compile
-//! themselves (NVRTC, NVVM) are loaded by name and take time there, and compute nothing; what is shown is that launches,
-//! copies and allocations go their way and are counted the same by the program, by Pillion and by the device.
+//! They find the software GPU's driver as `libcuda.so.1`, as any program finds NVIDIA's. Kernels
+//! that they compile themselves (NVRTC, NVVM) are loaded by name and take time there, and compute
+//! nothing. The tests show that launches, copies and allocations work, and that program, Pillion
+//! and device count them alike.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::common::{Daemon, Ended, Gpu, Job, cargo_folder, tools, workspace};
 
-/// Real compilers make no more code for the V100 of the other tests.
+/// Current compilers generate no code for the V100 of the other tests.
 const DEVICE: &str = "A100-SXM4-40GB";
 
 fn script(name: &str) -> PathBuf {
@@ -21,7 +22,7 @@ fn script(name: &str) -> PathBuf {
 
 fn python(gpu: &Gpu, label: &str, interpreter: &Path, name: &str) -> Job {
     let job = gpu.job_of(label, interpreter);
-    // Nothing of a run may be left in the workspace or in anybody's home.
+    // A run leaves nothing in the workspace or in a home folder.
     job.arg("-B")
         .arg(script(name))
         .env("HOME", gpu.path(""))
@@ -29,7 +30,8 @@ fn python(gpu: &Gpu, label: &str, interpreter: &Path, name: &str) -> Job {
         .env("PYTHONWARNINGS", "ignore")
 }
 
-/// Runs a script alone and in both classes. What it prints must not differ, and everybody counts the same.
+/// Runs a script alone and in both classes. Its output must not differ, and all parties count
+/// alike.
 fn expect_unchanged(name: &str, modules: &[&str], check: impl Fn(&Daemon, &str, &Ended)) {
     let interpreter = tools::python(modules);
     let gpu = Gpu::start_device(DEVICE, "mps");
@@ -58,7 +60,8 @@ fn expect_unchanged(name: &str, modules: &[&str], check: impl Fn(&Daemon, &str, 
     }
 }
 
-/// The same for a client whose copies do not say their direction (`cuMemcpyAsync`), of which Pillion knows the bytes only.
+/// [`Gpu::expect_equal_counts`] for a client whose copies do not state their direction
+/// (`cuMemcpyAsync`), so that Pillion knows only the bytes.
 fn expect_equal_sums(gpu: &Gpu, label: &str, ended: &Ended, daemon: &Daemon) {
     let (totals, device) = (daemon.totals(label), gpu.counts(label));
     let copied = |counts: &Value| -> u64 {
@@ -74,7 +77,7 @@ fn expect_equal_sums(gpu: &Gpu, label: &str, ended: &Ended, daemon: &Daemon) {
     }
 }
 
-/// Knows `scale<float>` of `client_core.py` by the name that people read.
+/// Lists `scale<float>` of `client_core.py` by its demangled name.
 fn profile(gpu: &Gpu) -> PathBuf {
     let path = gpu.path("client.profile.toml");
     let kernel = |name: &str, class: &str| {
@@ -126,7 +129,7 @@ fn numba_cuda_runs_unchanged_and_its_kernels_compute_nothing() {
     );
 }
 
-/// `pillion-replay` reaches the driver through the crate cudarc.
+/// `pillion-replay` uses the driver through the crate cudarc.
 #[test]
 fn a_cudarc_program_runs_unchanged_and_counts_the_same() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");

@@ -1,4 +1,4 @@
-//! Best-effort jobs that launch collective kernels, which wait for their peers on other GPUs.
+//! Best-effort jobs with collective kernels, which wait for their peers on other GPUs.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::common::{Daemon, Gpu, Process};
 use crate::events::{event_when, events};
 
-/// NCCL's and NVSHMEM's, as the driver has their names.
+/// NCCL's and NVSHMEM's names, as the driver reports them.
 const NAMES: [&str; 3] = [
     "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE",
     "ncclKernel_AllReduce_RING_LL_Sum_float",
@@ -14,7 +14,7 @@ const NAMES: [&str; 3] = [
 ];
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
-/// No launch that waits for so long goes while a test runs.
+/// No launch that waits times out during a test.
 const PATIENT: &str = "max_hold_ms = 60000";
 
 /// A high-priority job whose only kernel never ends, or, idle, one that has ended.
@@ -37,7 +37,7 @@ fn ring(gpu: &Gpu, daemon: &Daemon, name: &str, steps: &str) -> Process {
     job.args(&[name, steps]).best_effort(daemon).start()
 }
 
-/// Ends the job; what Pillion counted of it is what it asked for.
+/// Ends the job; Pillion's counts match what it asked for.
 fn finish(gpu: &Gpu, daemon: &Daemon, ring: Process) -> Value {
     let ended = gpu.expect_right_end("ring", ring, daemon);
     let totals = daemon.totals("ring");
@@ -83,7 +83,7 @@ fn a_job_that_launches_them_is_held_while_a_high_priority_job_is_attached_and_go
         );
         let shown = daemon.explained();
         assert!(shown.contains("it launches collective kernels"), "{shown}");
-        // Other jobs are as they were: the high-priority one is idle.
+        // Other jobs are unaffected: the high-priority one is idle.
         let mut other = gpu.job("other", "steady").best_effort(&daemon).start();
         other.wait_for("round", 2);
         other.finish().expect_success();

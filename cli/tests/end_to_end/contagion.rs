@@ -1,6 +1,7 @@
-//! Under MPS a process that ends with work in flight may take the others along (MuxFlow, section 5): the software GPU is told that it
-//! does. A job that is asked to end harms nobody under Pillion, and does without it. Where a death with work in flight cannot be
-//! prevented it is an event, whatever shares the GPU.
+//! Under MPS a process that ends with work in flight may take the others along (MuxFlow, section
+//! 5); the software GPU is configured to do so. A job that is asked to end harms nobody under
+//! Pillion, and does without it. A death with work in flight that cannot be prevented is an event,
+//! however the GPU is shared.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -13,18 +14,18 @@ use crate::events::{event_when, text};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
-/// What a kernel takes in the first try, and in further ones.
+/// A kernel's duration in the first try, and in further ones.
 const LONG_NS: [&str; 3] = ["3000000000", "12000000000", "60000000000"];
-/// What a kernel takes of a job that always has one in flight, but for the moment between two.
+/// Kernel duration of a job that almost always has one in flight.
 const LASTING_NS: &str = "300000000";
-/// It drains for as long as a busy machine takes.
+/// A drain time for a busy machine.
 const PATIENT_MS: &str = "60000";
-/// What programs end with whose call has failed (`cuda_min.h`).
+/// Exit status of a program whose call failed (`cuda_min.h`).
 const CUDA_FAILED: i32 = 90;
 const WELL: &str = "launch 0 wait 0";
 const LOST: &str = "launch 719 wait 719";
 
-/// Two processes beside the one that ends: one works without a pause and compares what comes of it, one launches when it is asked to.
+/// Two other processes: one works without a pause and checks its results, one launches on request.
 struct Neighbours {
     steady: Process,
     asked: Process,
@@ -45,7 +46,7 @@ impl Neighbours {
         })
     }
 
-    /// They go on, and nothing that they computed is wrong.
+    /// Both continue, and their results are right.
     fn expect_well(self) {
         let Self {
             mut steady,
@@ -57,7 +58,7 @@ impl Neighbours {
         asked.finish().expect_success();
     }
 
-    /// They get nothing more done, for good.
+    /// Neither makes any more progress.
     fn expect_lost(self) {
         let Self { steady, mut asked } = self;
         let steady = steady.finish_untold();
@@ -69,7 +70,7 @@ impl Neighbours {
     }
 }
 
-/// Has it launch once; what that came to.
+/// Requests a launch; returns its result.
 fn ask(process: &mut Process) -> String {
     process.write("\n");
     process.next_line()
@@ -89,7 +90,6 @@ fn end_by(job: Job, signal: Signal) {
     assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");
 }
 
-/// A job with a kernel that never ends.
 fn hanging(gpu: &Gpu, daemon: &Daemon) -> Process {
     let mut job = gpu.job("hang", HANG).best_effort(daemon).start();
     job.wait_for("launched", 1);
@@ -124,7 +124,8 @@ fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
     }
 }
 
-/// What it launched after its daemon was killed nobody has allowed: its end waits for that all the same.
+/// Nobody has granted its launches since the daemon was killed: its end waits for them all the
+/// same.
 #[test]
 fn a_job_that_ends_without_its_daemon_has_no_work_in_flight() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
@@ -156,7 +157,7 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     stop(&gpu, &daemon, &control, "60s");
     assert_eq!(job.finish_untold().status.signal(), Some(9));
     neighbours.expect_well();
-    // Where MPS cannot be asked, it is not spared: that is what the asking is for.
+    // If MPS cannot be asked, the neighbour is not spared: that shows what the request is for.
     let neighbours = Neighbours::of(&gpu, &daemon);
     let job = hanging(&gpu, &daemon);
     control.knows(&[]);
@@ -164,14 +165,14 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     stop(&gpu, &daemon, &control, "100ms");
     assert_eq!(job.finish_untold().status.signal(), Some(9));
     neighbours.expect_lost();
-    // The daemon does not know what `pillion stop` has come to, and claims nothing.
+    // The daemon does not know the result of `pillion stop`, and claims nothing.
     let event = death_of(&gpu, &daemon, pid);
     assert_eq!(event["severity"], "error");
     assert!(text(&event).contains("is not known here"), "{event}");
 }
 
-/// It ends by itself within the grace, though long after the time that a process has to drain by itself. How long it takes at least that MPS is
-/// asked, and refuses, depends on the machine.
+/// The job ends by itself within the grace, though long after its own time to drain. How long the
+/// kernel must last for MPS to be asked, and to refuse, depends on the machine.
 #[test]
 fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_end_it() {
     for how in [&[][..], &["exits"]] {
@@ -199,7 +200,7 @@ fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_en
     }
 }
 
-/// What nobody can wait for.
+/// Nothing can wait for a kill.
 #[test]
 fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_served() {
     let gpu = Gpu::start_contagious();
@@ -230,7 +231,7 @@ fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_serv
     Neighbours::of(&gpu, &daemon).expect_well();
 }
 
-/// How many deaths with work in flight were told.
+/// The number of reported deaths with work in flight.
 fn deaths(daemon: &Daemon) -> u64 {
     let counts = &daemon.status()["events"]["counts"];
     counts["died-in-flight"]
@@ -242,7 +243,7 @@ fn death_of(gpu: &Gpu, daemon: &Daemon, pid: u32) -> Value {
     event_when(gpu, daemon, "died-in-flight", |event| event["pid"] == pid)
 }
 
-/// The job's only process, in whichever class, with a kernel that never ends.
+/// The job's only process, in either class, with a kernel that never ends.
 fn hanging_in(gpu: &Gpu, daemon: &Daemon, class: JobClass, drain_ms: &str) -> Process {
     let job = gpu.job(class.name(), "hang 3600000000000 2");
     let job = job.under(daemon.socket(), class);
@@ -312,7 +313,7 @@ fn whose_stopped_process_dies_with_work_in_flight_is_not_held_by_a_rule_for_deat
         stop(&gpu, &daemon, &control, "60s");
         assert!(job.finish_untold().status.signal().is_some());
         death_of(&gpu, &daemon, pid);
-        // What is held waits for ever; what comes of an event is done before the next one.
+        // A held one waits for ever; an event's consequences precede the next event.
         let killed = hanging_in(&gpu, &daemon, JobClass::HighPriority, PATIENT_MS);
         killed.signal(Signal::KILL);
         death_of(&gpu, &daemon, killed.pid());
@@ -339,13 +340,13 @@ fn a_process_that_was_drained_or_had_nothing_in_flight_gives_no_alarm() {
         let job = gpu.job(label, "faulty").under(daemon.socket(), class);
         let mut waited = job.start_until("ready");
         assert_eq!(ask(&mut waited), WELL);
-        // It waited for its work, so nothing is in flight: its helper may have looked for that, or will have in a moment.
+        // The job waited for its work, so nothing is in flight; its helper polls for that soon.
         daemon.wait_until_nothing_in_flight(label);
         waited.signal(Signal::KILL);
         assert_eq!(waited.finish_untold().status.signal(), Some(9));
         daemon.wait_for_clients(label, 0);
     }
-    // Deaths are told in their order: those before this one have been.
+    // Deaths are reported in order: those before this one have been.
     let job = hanging(&gpu, &daemon);
     job.signal(Signal::KILL);
     death_of(&gpu, &daemon, job.pid());

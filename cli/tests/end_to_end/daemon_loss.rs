@@ -1,4 +1,5 @@
-//! A job ends right without a daemon, and when the daemon goes; when one is there again, the job is its client.
+//! A job ends correctly without a daemon, and after the loss of its daemon; it attaches to the next
+//! one.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::events::events;
 
 /// How often a daemon is killed in a row.
 const DEATHS: usize = 1_000;
-/// After so many of them a process has all that it will ever have.
+/// After so many of them a process has all resources that it will ever have.
 const DEATHS_FIRST: usize = 20;
 
 /// A GPU, a daemon, a high-priority job whose kernel never ends, and a best-effort job at the gate.
@@ -27,7 +28,7 @@ fn held_beside_a_hung_one(policy: &str) -> (Gpu, Daemon, Process, Process) {
     (gpu, daemon, hp, be)
 }
 
-/// The job goes on, ends well, and nothing that it asked for was lost.
+/// The job continues and ends well, and no count is lost.
 fn expect_to_go_on(gpu: &Gpu, label: &str, mut process: Process, rounds: usize) {
     process.wait_for_new("round", rounds);
     let ended = process.finish().expect_success();
@@ -165,7 +166,7 @@ fn a_service_manager_with_a_watchdog_is_told_that_the_daemon_works_as_long_as_it
         ("WATCHDOG_USEC", Path::new("200000")),
     ];
     let daemon = gpu.daemon_in(&environment);
-    // With nobody there, and with a job.
+    // Without a client, and with a job.
     beats(5);
     let mut job = gpu.job("be", "steady").best_effort(&daemon).start();
     job.wait_for("round", 3);
@@ -190,7 +191,8 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     gpu.expect_equal_counts("job", &ended, &second);
 }
 
-/// Waits until a daemon has the job, and what the job counted before: these programs copy to the device at their beginning alone.
+/// Waits until a daemon has the job and its earlier counts: these programs copy to the device only
+/// at their beginning.
 fn wait_until_again(daemon: &Daemon, label: &str) -> Value {
     daemon.wait_for_clients(label, 1);
     daemon.job_when(label, "what it counted before", |job| {
@@ -222,7 +224,7 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
     }
 }
 
-/// It is counted where the call began, and there is no time to look there once more.
+/// The call is counted on the page where it began, which nobody polls again in time.
 #[test]
 fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process_ends_with_it() {
     let gpu = Gpu::start("mps");
@@ -238,7 +240,7 @@ fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process
     }
 }
 
-/// It is refused for as long as that daemon is there; nobody is served by a process that asks all the time.
+/// The process is refused as long as that daemon runs; asking all the time would help nobody.
 #[test]
 fn who_the_next_daemon_refuses_asks_ever_more_seldom_is_told_once_and_attaches_to_the_one_after_it()
 {
@@ -294,7 +296,7 @@ fn replaced_often(
     daemon
 }
 
-/// Waits until a daemon's totals of a job that runs are what the job says that it asked for.
+/// Waits until a daemon's totals of a running job are the job's own.
 fn wait_for_totals(daemon: &Daemon, label: &str, said: &str) {
     daemon.job_when(label, said, |job| {
         said.split_ascii_whitespace().all(|counted| {
@@ -320,7 +322,7 @@ fn a_call_that_lasts_over_several_daemons_is_counted_by_the_last_one() {
     }
 }
 
-/// A launch is charged before the driver's call for it, which ends under a later daemon.
+/// A launch is charged before its driver call, which ends under a later daemon.
 #[test]
 fn what_a_call_was_charged_over_several_daemons_is_complete_at_the_last_one() {
     let policy = "name = \"pillion\"\non_daemon_loss = \"hold\"\nmax_hold_ms = 10000";
@@ -333,7 +335,7 @@ fn what_a_call_was_charged_over_several_daemons_is_complete_at_the_last_one() {
         hp.wait_for("launched", 1);
         let job = gpu.job(&label, "outlast launch").best_effort(&first);
         let mut job = job.start_until("idle");
-        // What is charged is of now, and what is in flight as of the daemon's last look.
+        // The charge is current, and the work in flight as of the daemon's last poll.
         let before_ns = number(&first.job(&label), "charged_ns");
         job.write("\n");
         job.wait_for("waits", 1);
@@ -359,8 +361,8 @@ fn what_a_call_was_charged_over_several_daemons_is_complete_at_the_last_one() {
     }
 }
 
-/// The bound is a second; here it is that of the tests, and what it took is said. That no wait of the library's between two looks is
-/// longer is asserted there.
+/// The bound is a second; here the tests' timeout applies, and the time is printed. The library's
+/// tests assert that none of its waits between two polls is longer.
 #[test]
 fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again() {
     let gpu = Gpu::start("mps");
@@ -391,7 +393,8 @@ fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again()
     }
 }
 
-/// It would wait for a daemon that is gone until `max_hold` is over, which the library takes for ten seconds at most.
+/// It would wait for a lost daemon until `max_hold` is over, which the library limits to ten
+/// seconds.
 #[test]
 fn a_launch_that_waits_for_a_daemons_return_goes_on_waiting_at_the_next_one_and_goes_when_that_allows_it()
  {
@@ -432,7 +435,7 @@ fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends
     assert_eq!(second.total("be", "launches_forced"), 0);
 }
 
-/// It would count as busy until it completes something, which it may never do.
+/// The job would count as busy until it completes something, which it may never do.
 #[test]
 fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
@@ -451,7 +454,7 @@ fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
     hp.finish().expect_success();
 }
 
-/// How much memory of ours a process has mapped and how many descriptors it has, both as counts.
+/// A process's mappings of our memory, and its descriptors, both as counts.
 fn holdings(process: &Process) -> (usize, usize) {
     let of = |name: &str| format!("/proc/{}/{name}", process.pid());
     let maps = std::fs::read_to_string(of("maps")).unwrap();
@@ -492,8 +495,9 @@ fn a_daemon_killed_a_thousand_times_under_load_fails_no_call_loses_no_count_and_
     }
 }
 
-/// What best-effort threads launched beside the high-priority job while the daemon was stopped, as the device counts it: launches, ns that
-/// they had. `None` if the daemon was silent for so long that it counts as gone.
+/// Launches of best-effort threads beside the high-priority job while the daemon was stopped, by
+/// the device's count: launches, and their ns. `None` if the daemon was silent so long that it
+/// counts as gone.
 fn launched_beside_a_stopped_daemon(threads: u64, max_hold_ms: u64) -> Option<(u64, u64)> {
     let clock = Clock::monotonic();
     let gpu = Gpu::start("mps");
@@ -551,7 +555,7 @@ fn a_daemon_that_is_stopped_for_longer_than_five_seconds_holds_launches_where_lo
     let (gpu, daemon, hp, mut be) = held_beside_a_hung_one(policy);
     daemon.signal(Signal::STOP);
     let begun_ns = clock.now_ns();
-    // Of ten launches each, the first of which may have begun: longer than the silence.
+    // Ten launches each, the first of which may have begun: longer than the silence.
     be.wait_for_new("round", 4);
     assert!(clock.now_ns() - begun_ns > SILENCE_NS_MAX);
     daemon.signal(Signal::CONT);

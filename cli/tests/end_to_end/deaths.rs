@@ -1,9 +1,11 @@
-//! Deaths, many in a row: processes that are killed while they hold all that a process can hold, and do one thing or another with it, and
-//! daemons that are killed under load. Nobody else meets a failed call, the gate works again each time, and how long it takes until all is back is
-//! printed beside a control: the same of processes that have nothing to do with Pillion, and of ones that come for the first time.
+//! Many deaths in a row: processes that are killed while they hold every resource and do various
+//! things, and daemons that are killed under load. Other processes meet no failed call, and the
+//! gate works again each time. The recovery time is printed beside two controls: processes without
+//! Pillion, and processes that attach for the first time.
 //!
-//! Times are real ones and nothing is asserted of them. What a process does when it is killed, and how long it has done that, follows from
-//! a seed (`PILLION_TEST_SEED`). With `PILLION_TEST_LONG=1` 200 processes and 50 daemons die.
+//! Times are real and not asserted. A seed (`PILLION_TEST_SEED`) determines what a process does
+//! when it is killed, and for how long it has done that. With `PILLION_TEST_LONG=1` 200 processes
+//! and 50 daemons die.
 
 use std::time::Duration;
 
@@ -16,14 +18,15 @@ use serde_json::Value;
 use crate::chaos::{Left, Random, seed};
 use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, until};
 
-/// Where it matters who let a launch go.
+/// For tests where it matters what let a launch go.
 const HOLD: &str = "on_daemon_loss = \"hold\"";
-/// What a victim may hold, and in how many pieces of 16 MiB it takes it at most: a pool that needs
-/// memory besides may take 32 MiB at once.
+/// A victim's quota, which it fills in pieces of at most 16 MiB: a pool that needs memory besides
+/// may take 32 MiB at once.
 const QUOTA: &str = "512MiB";
 const PIECES: &str = "29";
 
-/// What processes do when they are killed (`chaos.c`). Only a high-priority one's launches go through rings.
+/// A victim's activity when it is killed (`chaos.c`). Only a high-priority one's launches use
+/// rings.
 const VICTIMS: [(&str, JobClass); 7] = [
     ("nothing", JobClass::BestEffort),
     (AT_THE_GATE, JobClass::BestEffort),
@@ -34,7 +37,7 @@ const VICTIMS: [(&str, JobClass); 7] = [
     ("storm", JobClass::BestEffort),
 ];
 const AT_THE_GATE: &str = "launch";
-/// They do it for so long at most.
+/// Limit on how long they do it.
 const BUSY_NS_MAX: u64 = 20_000_000;
 
 fn count(long: usize, short: usize) -> usize {
@@ -174,7 +177,7 @@ fn daemons_killed_under_load_are_succeeded_and_the_gate_works_again() {
     }
 }
 
-/// Waits until the victim does what it is to do, and has for so long; at the gate, until a thread of it waits there.
+/// Waits until the victim has been active for so long; at the gate, until one of its threads waits.
 fn wait_until_busy(daemon: &Daemon, what: &str, class: JobClass, busy_ns: u64) {
     if class == JobClass::BestEffort {
         daemon.job_when("victim", "work in flight", |job| {
@@ -190,7 +193,7 @@ fn wait_until_busy(daemon: &Daemon, what: &str, class: JobClass, busy_ns: u64) {
     until("its moment", || clock.now_ns() >= at_ns);
 }
 
-/// What is left when one job of each class has come and gone.
+/// The resources in use after one job of each class has come and gone.
 fn after_a_short_life(gpu: &Gpu, daemon: &Daemon) -> Left {
     let mut jobs = [start_hp(gpu), start_be(gpu, "first")];
     for job in &mut jobs {
@@ -206,8 +209,8 @@ fn launches_held(job: &Value) -> Option<u64> {
     job["clients"][0]["counters"]["launches_held"].as_u64()
 }
 
-/// Launches of the job wait for requests. What it had counted before, `held`, it brings along, and what threads in a call wrote to its old page with the
-/// next look; so twice more are waited for behind that.
+/// Launches of the job wait for requests again. It brings its earlier count, `held`, along, and the
+/// next poll adds what threads in a call wrote to its old page; so two more are waited for.
 fn expect_to_be_held_again(daemon: &Daemon, label: &str, process: &mut Process, held: u64) {
     let more_than = |before: u64| {
         let job = daemon.job_when(label, "more launches held by this daemon", |job| {
@@ -224,7 +227,8 @@ fn expect_to_be_held_again(daemon: &Daemon, label: &str, process: &mut Process, 
     assert_eq!(status["hp"]["present"], true, "{status:#}");
 }
 
-/// Kills a process and waits for its end; when it was killed, and how long that took into `times`.
+/// Kills a process and waits for its end; returns the time of the kill, and adds the duration to
+/// `times`.
 fn kill(process: &Process, times: &mut Vec<u64>) -> u64 {
     let pid = Pid::from_raw(process.pid().cast_signed()).expect("no process is 0");
     let descriptor = pidfd_open(pid, PidfdFlags::empty()).unwrap();
@@ -238,7 +242,8 @@ fn kill(process: &Process, times: &mut Vec<u64>) -> u64 {
     killed_ns
 }
 
-/// Waits for an event of that kind and process (0: of none) after number `seen`, which it becomes; when it was, ns.
+/// Waits for an event of that kind and process (0: of none) after number `seen`, and updates that;
+/// returns its time, ns.
 fn event_after(daemon: &Daemon, seen: &mut u64, kind: &str, pid: u32) -> u64 {
     until(&format!("an event {kind} of process {pid}"), || {
         let text = ask_events(daemon.socket(), *seen, Duration::from_nanos(PATIENCE_NS)).ok()?;

@@ -1,4 +1,4 @@
-//! `pillion demo`: repeatable to the byte, and on Orion's own traces as good as it must be.
+//! `pillion demo`: repeatable byte by byte, and good enough on Orion's own traces.
 //!
 //! Orion's files are not part of the repository (`testing::data`).
 
@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::common::{Ended, Process, cargo_folder, clean_command, pillion};
 
-/// The folder of Orion's files.
 pub(crate) fn orion_folder() -> PathBuf {
     testing::data("orion")
 }
@@ -17,11 +16,11 @@ pub(crate) fn orion_folder() -> PathBuf {
 fn demo(arguments: &[&str]) -> Ended {
     cargo_folder();
     let mut command = clean_command(pillion());
-    // What is to be repeatable must not find a GPU.
+    // A repeatable run must not find a GPU.
     command
         .args(["demo", "--device", "V100-SXM2-16GB"])
         .args(arguments);
-    // A phase may take longer than the patience of a test with a silent process; the demo has its own.
+    // A phase may take longer than a test's timeout for a silent process; the demo has its own.
     Process::start("pillion demo", command).finish_whenever()
 }
 
@@ -36,7 +35,6 @@ fn number(results: &Value, pointer: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no number at {pointer} in {results:#}"))
 }
 
-/// In every phase all that counted have counted the same.
 fn expect_counts_to_agree(results: &Value) {
     for (phase, jobs) in results["counts"].as_object().unwrap() {
         for (job, counts) in jobs.as_object().unwrap() {
@@ -148,11 +146,11 @@ fn by_default_pillion_protects_the_high_priority_job_and_lets_the_other_work() {
     }
 }
 
-/// Real processes, library and daemon on the device server, against the same jobs and arrivals in the
-/// simulator. Where this was written they were off by 1.3 % at most in the median, 4.2 % in the 95th
-/// percentile and 2.4 % in the rate; allowed is twice that, up to whole numbers. What the simulator has
-/// not is the replay's own check kernel after every 50th launch (2 % more launches), and the daemon's
-/// looks fall at other instants.
+/// Compares real processes, library and daemon on the device server with the same jobs and arrivals
+/// in the simulator. When this was written the differences were at most 1.3 % in the median, 4.2 %
+/// in the 95th percentile and 2.4 % in the rate; twice that is allowed, rounded up to whole
+/// numbers. The simulator lacks the replay's own check kernel after every 50th launch (2 % more
+/// launches), and its daemon's polls fall at other instants.
 #[test]
 fn the_simulator_foretells_the_demo() {
     let seconds = "6";
@@ -198,8 +196,9 @@ fn the_simulator_foretells_the_demo() {
     }
 }
 
-/// Enough requests, counted the same by all; the high-priority job's p99 under MPS and Pillion at
-/// most so many times its p99 alone, and better than without; the other at 60 % of its rate or more.
+/// There are enough requests, counted alike by all parties; the high-priority job's p99 under MPS
+/// and Pillion is at most so many times its p99 alone, and better than without; the other job has
+/// 60 % of its rate or more.
 fn expect_protection(results: &Value, ratio_max: f64) {
     println!("{:#}", results["phases"]);
     for phase in [
@@ -230,7 +229,7 @@ fn expect_protection(results: &Value, ratio_max: f64) {
     assert!(number(results, "/phases/mps_pillion/be_launches_beside_hp") > 0.0);
 }
 
-/// The rows of an Orion file whose kernels are bound by computing, as a file.
+/// The compute-bound rows of an Orion file, as a file.
 fn only_compute(orion: &Path, name: &str, folder: &Path) -> String {
     let text = std::fs::read_to_string(orion.join("model_kernels").join(name)).unwrap();
     let mut lines = text.lines();

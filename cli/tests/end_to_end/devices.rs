@@ -1,14 +1,16 @@
-//! One process on two devices: a client of two daemons, each of which sees its own device's work and nothing else.
+//! One process on two devices: a client of two daemons, each of which sees only its own device's
+//! work.
 
 use protocol::hello::JobClass;
 
 use crate::common::{Daemon, Ended, Gpu, HANG, Machine, Program, until};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
-/// What program, Pillion and device count alike.
+/// Counted alike by program, Pillion and device.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
-/// Checks that program, daemon and device server have counted the same for one device, and that nothing is in flight.
+/// Checks that program, daemon and device server agree for one device, and that nothing is in
+/// flight.
 fn expect_equal(machine: &Machine, index: usize, daemon: &Daemon, label: &str, ended: &Ended) {
     let device = machine.gpu(index).counts(label);
     let totals = daemon.totals(label);
@@ -150,7 +152,7 @@ fn a_streams_priority_set_by_attribute_is_mapped_and_read_back_as_asked() {
     let alone = gpu.job("alone", program).run().expect_success();
     assert!(alone.output.contains("beyond: 1\n"), "{alone:#?}");
     assert_eq!(alone.asked("levels"), 6);
-    // The program launches once at the least level, twice at the next, and so on.
+    // The program launches once at the lowest level, twice at the next, and so on.
     let bare = serde_json::json!({"0": 1, "-1": 2, "-2": 3, "-3": 4, "-4": 5, "-5": 6});
     assert_eq!(gpu.counts("alone")["launches_by_priority"], bare);
     for class in CLASSES {
@@ -159,7 +161,8 @@ fn a_streams_priority_set_by_attribute_is_mapped_and_read_back_as_asked() {
         let ended = job.run().expect_success();
         assert_eq!((&ended.output, &*ended.errors), (&alone.output, ""));
         gpu.expect_equal_counts(label, &ended, &daemon);
-        // The default and the next stay apart, the others share one; their order stays, and any of a high-priority job is above all others.
+        // The default and the next level stay separate, the others share one; the order stays, and
+        // every level of a high-priority job is above all others.
         let seen = match class {
             JobClass::HighPriority => serde_json::json!({"-3": 1, "-4": 2, "-5": 18}),
             JobClass::BestEffort => serde_json::json!({"0": 1, "-1": 2, "-2": 18}),
@@ -186,7 +189,7 @@ fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight()
         let label = format!("{label} ends");
         let job = gpu.job(&label, program).args(&["ends"]);
         let job = job.under(daemon.socket(), class).start_until("ended");
-        // The process lives on, so that nothing but its own account can tell.
+        // The process lives on, so that only its own account can show it.
         daemon.wait_until_nothing_in_flight(&label);
         gpu.expect_right_end(&label, job, &daemon);
     }

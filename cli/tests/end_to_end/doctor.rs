@@ -1,4 +1,4 @@
-//! `pillion doctor`: each check says ok where things are right, and what to do where they are not.
+//! `pillion doctor`: each check reports ok where things are right, and the fix where they are not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::common::{Ended, Gpu, clean_command, collect, pillion};
 
-/// What doctor says, in an environment that nothing of the caller's reaches.
+/// The doctor's result, without the caller's environment.
 fn doctor(gpu: Option<&Gpu>, arguments: &[&str], environment: &[(&str, &str)]) -> (Ended, Value) {
     let mut command = match gpu {
         Some(gpu) => gpu.command(pillion()),
@@ -23,7 +23,7 @@ fn doctor(gpu: Option<&Gpu>, arguments: &[&str], environment: &[(&str, &str)]) -
     (ended, document)
 }
 
-/// The verdict, the finding and the mend of the one check whose name begins so.
+/// Verdict, finding and fix of the one check whose name begins so.
 fn check(document: &Value, begins: &str) -> (String, String, String) {
     let checks = document["checks"].as_array().expect("a list of checks");
     let mut fitting = checks.iter().filter(|check| {

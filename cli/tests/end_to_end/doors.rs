@@ -1,10 +1,11 @@
-//! A program runs as it would without Pillion, whichever way it finds the driver, and everybody counts the same.
+//! A program runs as without Pillion, whichever way it finds the driver, and all parties count
+//! alike.
 
 use protocol::hello::JobClass;
 
 use crate::common::{Gpu, Program};
 
-/// What `work` is told to end with.
+/// The exit status that `work` is given.
 const STATUS: &str = "7";
 
 /// Runs `work` alone and in both classes, and compares.
@@ -63,7 +64,7 @@ fn per_thread_launches_found_by_cu_get_proc_address_run_unchanged() {
     expect_unchanged(Program::Unlinked("work"), "proc-ptsz");
 }
 
-/// The driver is in nobody's scope but that library's own, which is opened with `RTLD_LOCAL`.
+/// The driver is in the scope of that library alone, which is opened with `RTLD_LOCAL`.
 #[test]
 fn a_library_that_brings_the_driver_along_for_itself_finds_it_by_default_as_without_us() {
     const ROUNDS: u64 = 20;

@@ -1,4 +1,4 @@
-//! A GPU that a rule drains: whoever looks is told, and the daemon that comes next drains it, too.
+//! A GPU that a rule drains: all commands report it, and the next daemon drains it, too.
 
 use rustix::process::Signal;
 
@@ -8,14 +8,14 @@ use crate::events::{event_when, events, text};
 const HOLD_BE: &str =
     "[faults]\n[[faults.rules]]\nfault = \"xid\"\ncodes = [92]\naction = \"hold-be\"\n";
 
-/// Once it waits for what NVML reports.
+/// A daemon that waits for NVML's reports.
 fn daemon(gpu: &Gpu) -> Daemon {
     let daemon = gpu.daemon(HOLD_BE);
     daemon.wait_for_reports();
     daemon
 }
 
-/// What `pillion status` prints, and what it explains, is about every part, or nothing of it.
+/// `pillion status`, with and without `--explain`, shows every part, or none.
 fn expect_shown(daemon: &Daemon, parts: &[&str], is_shown: bool) {
     let text = daemon.table() + &daemon.explained();
     for part in parts {
@@ -23,7 +23,7 @@ fn expect_shown(daemon: &Daemon, parts: &[&str], is_shown: bool) {
     }
 }
 
-/// What `pillion doctor` makes of the daemon.
+/// The doctor's finding about the daemon.
 fn doctor(gpu: &Gpu, daemon: &Daemon) -> (String, String) {
     let said = gpu.tell(daemon, &["doctor", "--json"]).output;
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -38,7 +38,7 @@ fn doctor(gpu: &Gpu, daemon: &Daemon) -> (String, String) {
     )
 }
 
-/// Whether a high-priority job that asks before is started.
+/// The exit status of a high-priority job that checks first.
 fn starts(gpu: &Gpu, daemon: &Daemon) -> i32 {
     let words = ["--class", "high-priority", "--require-daemon", "--", "true"];
     gpu.pillion_run("hp", daemon.socket(), &words).run().code()
@@ -69,7 +69,7 @@ fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resu
     gpu.inject("xid 48");
     event_when(&gpu, &before, "draining", |_| true);
     expect_drained(&gpu, &before);
-    // By the service manager's signal, and by one that nobody can answer.
+    // By the service manager's signal, and by SIGKILL.
     before.signal(Signal::TERM);
     before.finish().expect_success();
     let second = daemon(&gpu);

@@ -1,14 +1,14 @@
-//! What a daemon says that happened, in `pillion events` and in its status.
+//! A daemon's events, in `pillion events` and in its status.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{Daemon, Ended, Gpu, Process, collect, pillion, until};
 
-/// What `pillion events` ends with where no daemon has answered.
+/// Exit status of `pillion events` without an answering daemon.
 const NO_DAEMON: i32 = 69;
 
-/// What `pillion events --json` says of the one daemon.
+/// The events of the one daemon from `pillion events --json`.
 pub(crate) fn events(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Vec<Value> {
     told(&ask(gpu, daemon, arguments).expect_success())
 }
@@ -17,7 +17,6 @@ fn ask(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
     gpu.tell(daemon, &[&["events", "--json"], arguments].concat())
 }
 
-/// What an event says.
 pub(crate) fn text(event: &Value) -> &str {
     event["text"].as_str().expect("every event has one")
 }
@@ -32,7 +31,7 @@ fn told(ended: &Ended) -> Vec<Value> {
     daemon["events"].as_array().unwrap().clone()
 }
 
-/// Waits for an event of that kind of which `is_it` holds.
+/// Waits for an event of that kind that satisfies `is_it`.
 pub(crate) fn event_when(
     gpu: &Gpu,
     daemon: &Daemon,
@@ -159,7 +158,7 @@ fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
         told.contains("info     daemon-started   pilliond "),
         "{told}"
     );
-    // A number of the daemon before.
+    // A number of the previous daemon.
     let told = gpu.tell(&daemon, &["events", "--since", "500"]);
     let told = told.expect_success();
     assert_eq!(told.output, "");

@@ -16,7 +16,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
 pub(crate) fn with_softgpu() -> Command {
     let mut command = clean_command(example("with-softgpu"));
     command.env("PILLION_BIN", cargo_folder());
-    // No column of the status at its end is left out.
+    // Wide enough for all columns of the status at its end.
     command.env("COLUMNS", "400");
     command
 }
@@ -39,7 +39,7 @@ fn expect_results(mut command: Command, class: &str) {
     assert_eq!(launches_shown(&ended.errors, class), 1, "{ended:#?}");
 }
 
-/// How many launches the status has for the job of that class that `with-softgpu` shows at its end.
+/// The launches of that class's job in the status that `with-softgpu` shows at its end.
 pub(crate) fn launches_shown(errors: &str, class: &str) -> u64 {
     let is_heading = |line: &&str| line.starts_with("JOB ") && line.contains(" CLASS ");
     let mut lines = errors.lines().skip_while(|line| !is_heading(line));
@@ -141,7 +141,7 @@ fn the_status_of_the_command_is_passed_on() {
     assert!(ended.output.contains("COMMAND"), "{ended:#?}");
 }
 
-/// The driver is a library that is none.
+/// The driver is not a library.
 #[test]
 fn a_daemon_that_does_not_start_is_said_with_its_words() {
     let bin = tempfile::tempdir().unwrap();

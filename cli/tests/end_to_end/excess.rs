@@ -1,4 +1,4 @@
-//! Memory past a job's account, and rules that no job can lift: what is seen, said and done about them.
+//! Memory beyond a job's account, and rules that no job can lift: detection, reports and actions.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -10,7 +10,7 @@ use crate::common::{Control, Daemon, Gpu, Process, Program, library, until};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A process of the job that holds memory by its account.
+/// A process of the job with memory in its account.
 fn client(gpu: &Gpu, daemon: &Daemon) -> Process {
     let job = gpu.job("job", "quota load 0 300 0").best_effort(daemon);
     let mut process = job.env("PILLION_MEMORY", "1GiB").start_until("ready");
@@ -19,7 +19,7 @@ fn client(gpu: &Gpu, daemon: &Daemon) -> Process {
     process
 }
 
-/// One of the job's where the library is switched off.
+/// A process of the job with the library switched off.
 fn stray(gpu: &Gpu, daemon: &Daemon, mib: u64) -> Process {
     let job = gpu.job("stray", "load").args(&[&mib.to_string(), "rest"]);
     let job = job.best_effort(daemon).env("PILLION_JOB", "job");
@@ -54,7 +54,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
         stray.pid()
     );
     assert!(shown.contains(&line), "{shown}");
-    // It is left alone, although the job has more than its quota with it.
+    // The process is left alone, although the job exceeds its quota with it.
     stray.finish().expect_success();
     daemon.job_when("job", "no excess", |job| excess(job).is_empty());
     client.finish().expect_success();
@@ -72,7 +72,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
 fn who_passes_the_jobs_quota_is_asked_to_end_where_the_rule_is_so() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "[memory]\nexcess = \"evict\"");
     let mut client = client(&gpu, &daemon);
-    // Within the quota, and without an account all the same.
+    // Within the quota, but still without an account.
     let mut small = stray(&gpu, &daemon, 64);
     let small_pid = u64::from(small.pid());
     daemon.job_when("job", "its excess", |job| {
@@ -98,7 +98,7 @@ fn who_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     let control = Control::new(&gpu);
     let daemon = gpu.daemon_beside(&control, "[memory]\nexcess = \"evict\"", "");
     let client = client(&gpu, &daemon);
-    // What is ignored stays so when another program is executed (execve(2)).
+    // Ignored signals stay ignored when another program is executed (execve(2)).
     let program = Program::Linked("load").path();
     let script = format!("trap '' TERM; exec '{}' 1024 rest", program.display());
     let deaf = gpu.job_of("deaf", std::path::Path::new("/bin/sh"));

@@ -1,4 +1,4 @@
-//! Every command's exit codes, and that an error names its file once.
+//! Every command's exit codes; an error names its file exactly once.
 //!
 //! The contract: 0 done; 1 failed; 2 usage or unusable input, nothing written; 69 the daemon is
 //! required and not reachable, where `status` and `events` without any daemon are 0; `run` passes
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use crate::common::{Ended, Gpu, cargo_folder, clean_command, collect, pillion};
 use crate::help::every_command;
 
-/// What is required does not answer (`EX_UNAVAILABLE` of sysexits.h).
+/// A required daemon does not answer (`EX_UNAVAILABLE` of sysexits.h).
 const UNAVAILABLE: i32 = 69;
 
-/// Commands that ask a daemon, with what they end with where there is none.
+/// Commands that ask a daemon, with their exit code where there is none.
 const ASKS_A_DAEMON: [(&str, i32); 20] = [
     ("config show", 0),
     ("config show --json", 0),
@@ -40,7 +40,7 @@ const ASKS_A_DAEMON: [(&str, i32); 20] = [
     ("run -- true", 0),
 ];
 
-/// Commands that ask none, or whose row is in another table, so that nobody forgets one.
+/// Commands that ask none, or whose row is in another table, so that none is forgotten.
 const ASKS_NONE: [&str; 16] = [
     "cdi generate",
     "top",
@@ -60,10 +60,10 @@ const ASKS_NONE: [&str; 16] = [
     "profile check",
 ];
 
-/// The same, of which something else than a daemon decides.
+/// Commands whose exit code depends on files.
 const BY_FILES: [&str; 1] = ["profile scrub"];
 
-/// Words that cannot be meant, and a part of the answer.
+/// Nonsensical words, and a part of the answer.
 const NONSENSE: [(&str, &str); 37] = [
     ("", "Usage: pillion"),
     ("statsu", "status"),
@@ -179,7 +179,7 @@ fn every_command_ends_without_a_daemon_as_the_contract_says() {
 #[test]
 fn a_socket_that_is_named_and_silent_is_69_and_named_once() {
     let bare = Bare::new();
-    // It is required where its name is given, by whichever command.
+    // A named daemon is required, by whichever command.
     for (words, _) in ASKS_A_DAEMON {
         let mut command = bare.command(&words.split(' ').collect::<Vec<_>>());
         let silent = bare.folder.path().join("silent.sock");
@@ -252,7 +252,7 @@ fn a_profile_that_cannot_be_read_is_2_and_one_of_the_environment_a_warning() {
     assert_eq!(collect(command).code(), 0);
 }
 
-/// What a file may be that cannot be used.
+/// Several kinds of unusable files.
 fn bad_files(folder: &Path) -> Vec<PathBuf> {
     let write = |name: &str, text: &[u8]| {
         let path = folder.join(name);
@@ -271,7 +271,7 @@ fn bad_files(folder: &Path) -> Vec<PathBuf> {
     ]
 }
 
-/// Commands that read a file, with FILE in its place, and what they end with.
+/// Commands that read a file, with FILE in its place, and their exit codes.
 const READS: [(&str, i32); 18] = [
     ("run --profile FILE -- true", 2),
     ("demo --hp FILE --device V100-SXM2-16GB", 2),
@@ -296,7 +296,7 @@ const READS: [(&str, i32); 18] = [
     ("doctor --config FILE", 1),
 ];
 
-/// Standard error has the path once, and a reason of the system's at most once.
+/// Standard error has the path once, and a system error at most once.
 fn expect_once(ended: &Ended, path: &Path, words: &str) {
     let named = ended.errors.matches(path.to_str().unwrap()).count();
     assert_eq!(named, 1, "{words}: {ended:#?}");

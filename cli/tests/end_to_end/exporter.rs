@@ -1,5 +1,5 @@
-//! `pillion exporter` before real daemons with real jobs: by TCP, as a file, and scraped by
-//! Prometheus itself.
+//! `pillion exporter` with real daemons and real jobs: by TCP, as a file, and scraped by Prometheus
+//! itself.
 
 mod prometheus;
 
@@ -13,11 +13,11 @@ use rustix::process::Signal;
 
 use crate::common::{Daemon, Gpu, Process, Program, pillion, until, workspace};
 
-/// What Prometheus 2.42 sends.
+/// Headers of Prometheus 2.42.
 const OPENMETRICS: &str = "Accept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                            text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
 
-/// An exporter that listens at some port of this machine.
+/// An exporter on a free port of this machine.
 struct Exporter {
     process: Process,
     address: SocketAddr,
@@ -28,7 +28,7 @@ impl Exporter {
         Self::start_at(gpu, daemon.socket())
     }
 
-    /// One for the daemon at this socket.
+    /// An exporter for the daemon at this socket.
     fn start_at(gpu: &Gpu, socket: &Path) -> Self {
         let mut command = gpu.command(pillion());
         command.env("PILLION_SOCKET", socket);
@@ -44,7 +44,7 @@ impl Exporter {
         }
     }
 
-    /// The head and the body of the answer to a request with these header lines.
+    /// Head and body of the answer to a request with these header lines.
     fn ask(&self, request: &str, headers: &str) -> (String, String) {
         ask(self.address, request, headers)
     }
@@ -58,7 +58,6 @@ impl Exporter {
     }
 }
 
-/// Asks an HTTP server of this machine.
 fn ask(address: SocketAddr, request: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let request =
@@ -83,7 +82,8 @@ fn value(page: &str, name: &str, labels: &[&str]) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// A service with a target that has ended its requests, and a training with a quota that goes on.
+/// A service with a target that has ended its requests, and a training job with a quota that
+/// continues.
 fn jobs(gpu: &Gpu, daemon: &Daemon) -> [Process; 2] {
     let program = |name: &'static str| Program::Linked(name).path().display().to_string();
     let (ranges, steady) = (program("ranges"), program("steady"));
@@ -120,7 +120,7 @@ fn a_scrape_shows_what_the_daemon_counts_in_the_format_that_was_asked_for() {
     );
     assert_eq!(value(&page, "pillion_build_info", &[]), Some(1.0));
     let [service, training] = jobs(&gpu, &daemon);
-    // Its launches have ended, so that both say the same.
+    // The service's launches have ended, so that both agree.
     let serve = daemon.job("serve");
     let launches = serve["totals"]["launches"].as_u64().unwrap();
     assert!(launches >= 600, "{serve:#}");

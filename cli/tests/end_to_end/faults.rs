@@ -1,4 +1,4 @@
-//! Faults that the software GPU is made to have: seen, said, and answered by rule.
+//! Injected faults of the software GPU: detected, reported, and handled by rules.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -14,7 +14,7 @@ fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
     gpu.job(label, "faulty")
 }
 
-/// Launches once, and says what that came to.
+/// Requests a launch; returns its result.
 fn ask(process: &mut Process) -> String {
     process.write("\n");
     process.next_line()
@@ -22,7 +22,7 @@ fn ask(process: &mut Process) -> String {
 
 const WELL: &str = "launch 0 wait 0";
 
-/// A daemon that waits for what NVML reports.
+/// A daemon that waits for NVML's reports.
 fn daemon(gpu: &Gpu, rules: &str) -> Daemon {
     let daemon = gpu.daemon(&format!("[faults]\n{rules}"));
     daemon.wait_for_reports();
@@ -49,7 +49,8 @@ fn is_code(code: u64) -> impl Fn(&Value) -> bool {
     move |event| event["code"] == code
 }
 
-/// That a launch of the process waits although `max_hold` is over long since: another one's `max_hold` has passed in between.
+/// A launch of the process waits although `max_hold` is long over: another one's `max_hold` has
+/// passed in between.
 fn expect_held(gpu: &Gpu, daemon: &Daemon, process: &mut Process, label: &str) {
     process.write("\n");
     daemon.wait_until_held(label);
@@ -98,7 +99,7 @@ fn a_lost_context_is_an_event_of_its_job_and_the_application_gets_the_drivers_wo
     assert_eq!(daemon.status()["events"]["counts"]["sticky-error"], 1);
 }
 
-/// What a process said last is not lost with it.
+/// The last report of a process is not lost with it.
 #[test]
 fn a_process_that_dies_of_its_error_at_once_has_told_it() {
     let gpu = Gpu::start("timeslice");
@@ -111,7 +112,7 @@ fn a_process_that_dies_of_its_error_at_once_has_told_it() {
         process.finish().expect_success();
         event_when(&gpu, &daemon, "sticky-error", is_code(code));
     }
-    // What is no such error is none: out of memory, not ready, MPS is not.
+    // Other results are not such errors: out of memory, not ready, MPS.
     for code in [2, 600, 807] {
         let label = format!("job-{code}");
         let mut process = start(&gpu, &daemon, &label);
@@ -147,7 +148,8 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
     gpu.inject("xid 64");
     event_when(&gpu, &daemon, "draining", |_| true);
     expect_held(&gpu, &daemon, &mut process, "held");
-    // The high-priority job goes on. Another one should not have been started, which is said; it is taken, and served.
+    // The high-priority job continues. Starting another one gives a warning; it is accepted, and
+    // served.
     assert_eq!(ask(&mut hp), WELL);
     let mut second = faulty(&gpu, "hp2").high_priority(&daemon).start();
     second.wait_for("ready", 1);
@@ -157,7 +159,7 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
     assert!(text(&event).contains("drained: Xid 64"), "{event}");
     assert_eq!(ask(&mut second), WELL);
     daemon.wait_for_clients("hp2", 1);
-    // Whoever wants to know before is told.
+    // `--require-daemon` reports it before the start.
     let arguments = ["--class", "high-priority", "--require-daemon", "--", "true"];
     let third = gpu.pillion_run("hp3", daemon.socket(), &arguments).run();
     assert_eq!(third.code(), 69, "{third:#?}");
@@ -214,7 +216,7 @@ fn a_gpu_that_fell_off_the_bus_is_drained_and_nvml_says_that_it_is_lost() {
 fn errors_in_memory_are_told_with_their_number() {
     let gpu = Gpu::start("timeslice");
     let daemon = daemon(&gpu, "");
-    // What was counted before the daemon's first reading is not news.
+    // Counts from before the daemon's first reading are not reported as new.
     let mut corrected = 0;
     let event = until("an event ecc-corrected", || {
         corrected += 5;
@@ -246,7 +248,7 @@ fn a_gpu_that_is_busy_and_completes_nothing_is_told_and_so_is_that_it_goes_on() 
     gpu.inject("unstuck");
     assert_eq!(process.next_line(), WELL);
     event_when(&gpu, &daemon, "stuck-ended", |_| true);
-    // What a rule holds goes on when somebody says so, and not by itself.
+    // A job held by a rule continues on `pillion resume`, and not by itself.
     process.write("\n");
     daemon.wait_until_held("job");
     resume(&gpu, &daemon, &[]).expect_success();
@@ -260,7 +262,7 @@ fn a_job_that_hangs_beside_others_that_go_on_is_told_and_ended_by_rule() {
     let daemon = daemon(&gpu, rule);
     let mut steady = gpu.job("steady", "steady").best_effort(&daemon).start();
     steady.wait_for("round", 1);
-    // Its kernel ends at once, it never waits for it, and does nothing more.
+    // This job's kernel ends at once; the job never waits for it, and does nothing more.
     let mut rests = gpu.job("rests", "hang 1000 1").best_effort(&daemon).start();
     rests.wait_for("launched", 1);
     let hung = gpu.job("hung", HANG).best_effort(&daemon);
@@ -298,7 +300,7 @@ fn a_job_that_is_held_for_its_own_fault_is_held_alone_and_resumed_by_name() {
     assert_eq!(wrong.code(), 1, "{wrong:#?}");
     resume(&gpu, &daemon, &["guilty"]).expect_success();
     assert_eq!(second.next_line(), WELL);
-    // What its user called it is that user's to know, here too.
+    // The event shows its user's own name for the job, here too.
     event_when(&gpu, &daemon, "resumed", |event| event["job"] == "guilty");
 }
 
@@ -318,7 +320,7 @@ fn a_job_is_restarted_by_ending_its_processes_also_one_that_does_not_listen() {
     assert_eq!(done["text"], "job \"job\": its 2 processes have ended");
     assert!(!listens.is_running() && !deaf.is_running());
     assert_eq!(ask(&mut other), WELL);
-    // Its supervisor starts it anew, and it fails again: that is for a person now.
+    // The supervisor restarts the job, and it fails again: now a person must act.
     let mut again = start_again(&gpu, &daemon);
     gpu.inject("sticky 700 job");
     assert_eq!(ask(&mut again), "launch 700 wait 700");
@@ -328,7 +330,7 @@ fn a_job_is_restarted_by_ending_its_processes_also_one_that_does_not_listen() {
     assert!(again.is_running());
 }
 
-/// What a supervisor does that starts its job anew, by a name of its own choice, whenever it has ended.
+/// A supervisor restarts its job, under a name of its own choice, whenever it has ended.
 #[test]
 fn a_job_that_its_supervisor_names_is_restarted_so_often_in_an_hour_and_no_more() {
     let gpu = Gpu::start("timeslice");
@@ -365,7 +367,7 @@ fn start_again(gpu: &Gpu, daemon: &Daemon) -> Process {
 fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
     let gpu = Gpu::start("mps");
     let control = Control::new(&gpu);
-    // It drains for two seconds and has a grace of ten.
+    // By default a job drains for two seconds and has a grace of ten.
     let rule = "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\n";
     let daemon = gpu.daemon_beside(&control, "", rule);
     let mut broken = start(&gpu, &daemon, "job");
@@ -379,7 +381,7 @@ fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
     assert_eq!(done["text"], "job \"job\": its 2 processes have ended");
     control.expect_terminated(pid, &daemon);
     assert_eq!(hung.finish().status.signal(), Some(9));
-    // The daemon says of MPS what it knows.
+    // The daemon reports what it knows about MPS.
     let death = event_when(&gpu, &daemon, "died-in-flight", |event| event["pid"] == pid);
     let severity = match daemon.log().contains("MPS did not end the work of") {
         true => "error",
@@ -445,7 +447,7 @@ fn what_each_log_of_mps_says_is_told_with_its_file_and_what_is_said_in_the_cours
             text.starts_with(&format!("MPS ({}): ", log.display())) && text.ends_with(line)
         });
     };
-    // One that does not start has no clients.
+    // A server that does not start has no clients.
     gpu.inject("mps-fault start");
     expect_told(&control, "Failed to start : invalid argument");
     expect_told(&server, "MPS server failed to start");

@@ -1,8 +1,9 @@
-//! The first process of a PID namespace, as a container's main process is, and its children.
+//! The first process of a PID namespace, such as a container's main process, and its children.
 //!
-//! The kernel gives it no signal of which it would die by default, whether its own namespace or the one around it sends it. So with
-//! SIGTERM's default it is not asked to end at all, with us neither; with a handler of its own it is asked as any process is. Its children
-//! are asked as any process is.
+//! The kernel gives it no signal with a deadly default, whether its own namespace or the one around
+//! it sends the signal. So with SIGTERM's default it is not asked to end at all, with or without
+//! Pillion; with a handler of its own it is asked like any process. Its children are asked like any
+//! process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,16 @@ use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, tools, workspace}
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
-/// Starts a program as the first process of a namespace, which dies with who is asked to start it.
+/// Starts a program as the first process of a namespace, which dies with its starter.
 const FIRST: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-/// How long each of the first kernels lasts that are in flight when the signal comes, ns.
+/// Duration of each of the first kernels, which are in flight when the signal comes, ns.
 const LASTING_NS: &str = "100000000";
-/// As long as anything is waited for here.
+/// As long as the tests' own timeout.
 const PATIENT_MS: &str = "60000";
-/// What passes signals on to its one child and ends as that does: what `tini` and `docker run --init` are. What a shell starts
-/// beside it has no standard input of its own. It does not say how that ended to standard error, as some shells do at times;
-/// nor does it have to be told its child's id first, as that may be ready before.
+/// Forwards signals to its one child and ends like it, as `tini` and `docker run --init` do. A
+/// shell gives a background child no standard input of its own. The launcher does not report the
+/// child's end to standard error, as some shells do at times. It needs no child id in advance, as
+/// the child may be ready before.
 const LAUNCHER: &str = "exec 3<&0 4>&2 2> /dev/null\n\
     trap 'kill -TERM $!' TERM\n\
     trap 'kill -INT $!' INT\n\
@@ -31,7 +33,7 @@ const LAUNCHER: &str = "exec 3<&0 4>&2 2> /dev/null\n\
     echo the job ended with $status\n\
     exit $status";
 
-/// A GPU with a daemon, and what makes namespaces.
+/// A GPU with a daemon, and the program that makes namespaces.
 struct Stage {
     gpu: Gpu,
     daemon: Daemon,
@@ -58,8 +60,8 @@ impl Stage {
             .env("PILLION_DRAIN_MS", PATIENT_MS)
     }
 
-    /// Runs it alone and in both classes: it says the same, ends in the same way, and all that it launched is complete. What it does
-    /// alone. `case` is its jobs' name.
+    /// Runs it alone and in both classes: same output, same end, and all its launches are complete.
+    /// Returns the run alone. `case` is the jobs' name.
     fn expect_same(&self, case: &str, words: &[&str], run: impl Fn(Job) -> Ended) -> Ended {
         let alone = run(self.job("alone", words));
         for class in CLASSES {
@@ -81,12 +83,12 @@ impl Stage {
     }
 }
 
-/// Of what it wrote to standard error: before that, Python says which line was interrupted.
+/// The last line of standard error: before it, Python prints which line was interrupted.
 fn last_line(ended: &Ended) -> Option<&str> {
     ended.errors.lines().last()
 }
 
-/// The first process of the namespace, as it is known here.
+/// The first process of the namespace, by its id outside.
 fn first(process: &Process) -> Pid {
     let pid = process.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -97,7 +99,7 @@ fn first(process: &Process) -> Pid {
     child.and_then(Pid::from_raw).expect("it has one child")
 }
 
-/// It is sent the signal from outside once it is ready. Unless it goes on, that ends it.
+/// Sends the signal from outside once it is ready. Unless it goes on, that ends it.
 fn signalled(job: Job, signal: Signal, goes_on: bool) -> Ended {
     let process = job.start_until("ready");
     kill_process(first(&process), signal).unwrap();
@@ -129,7 +131,7 @@ fn the_first_process_of_a_namespace_does_not_die_of_a_default_and_its_handlers_a
     }
 }
 
-/// It asks the kernel to kill it, too, after what Python does about SIGINT, and is let off.
+/// After its handling of SIGINT Python also asks the kernel to kill it, and is spared.
 #[test]
 fn a_python_program_that_is_the_first_process_of_a_namespace_ends_as_without_us() {
     let (stage, python) = (Stage::new(), tools::python(&[]));
@@ -149,7 +151,7 @@ fn a_python_program_that_is_the_first_process_of_a_namespace_ends_as_without_us(
     }
 }
 
-/// `kill` comes back, and it goes on.
+/// `kill` returns, and it goes on.
 #[test]
 fn the_first_process_of_a_namespace_that_sends_itself_a_signal_goes_on() {
     let stage = Stage::new();
@@ -164,7 +166,7 @@ fn the_first_process_of_a_namespace_that_sends_itself_a_signal_goes_on() {
     }
 }
 
-/// As in most containers: what is started there is a shell or an `init`, and the job a child of that.
+/// As in most containers: the first process is a shell or an `init`, and the job its child.
 // census: G7
 #[test]
 fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_is_passed_on() {
@@ -172,7 +174,8 @@ fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_
     let program = Program::Linked("asked_to_end").path();
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         for place in ["launching", "synchronising"] {
-            // A shell traps nothing that is ignored when it starts, as SIGINT is of a test in a shell's background.
+            // A shell traps nothing that is ignored when it starts, as SIGINT is for a test in a
+            // shell's background.
             let env = ["/usr/bin/env", "--default-signal=INT"];
             let launcher = ["/bin/sh", "-c", LAUNCHER, text(&program), "default", place];
             let words = [&env[..], &launcher].concat();
@@ -185,7 +188,8 @@ fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_
     }
 }
 
-/// SIGTERM does nothing about it; frozen and drained it ends, by an exit status, as it cannot kill itself.
+/// SIGTERM has no effect on it; frozen and drained it ends, by an exit status, as it cannot kill
+/// itself.
 #[test]
 fn the_first_process_of_a_namespace_is_stopped_with_nothing_in_flight() {
     let stage = Stage::new();

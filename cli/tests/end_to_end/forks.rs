@@ -4,7 +4,7 @@ use protocol::hello::JobClass;
 
 use crate::common::{Ended, Gpu};
 
-/// Runs alone and in each class, with the same output; what was counted in a class.
+/// Runs alone and in each class, with the same output; passes on the counts in a class.
 fn expect_same(how: &'static str, expect: impl Fn(&Gpu, &str, &Ended)) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = |label| gpu.job(label, "forks").args(&[how]);

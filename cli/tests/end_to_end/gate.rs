@@ -1,4 +1,4 @@
-//! What a best-effort launch meets at the gate, end to end.
+//! Best-effort launches at the gate, end to end.
 
 use rustix::process::Signal;
 
@@ -15,7 +15,8 @@ fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
     const MAX_HOLD_NS: u64 = 20_000_000;
     for sharing in ["mps", "timeslice"] {
         let (gpu, daemon) = Gpu::with_daemon(sharing, "name = \"temporal\"\nmax_hold_ms = 20");
-        // It never synchronises, so only Pillion's own events could tell that its work is done.
+        // The job never synchronises, so only Pillion's own events could show that its work is
+        // done.
         let hp = gpu.hang(&daemon);
         let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         daemon.wait_until_held("be");
@@ -69,8 +70,8 @@ fn a_signal_ends_the_wait_and_its_handler_runs() {
     let mut be = gpu.job("be", "handler").best_effort(&daemon).start();
     be.wait_for("ready", 1);
     daemon.wait_until_held("be");
-    // Again and again: one that comes between two sleeps of the waiting thread runs its handler and
-    // is not seen to have come. Nothing else ends this wait, which may last a minute.
+    // Repeatedly: a signal between two sleeps of the waiting thread runs its handler and goes
+    // unnoticed. Nothing else ends this wait, which may last a minute.
     until("the end of the wait", || {
         let is_running = be.is_running();
         if is_running {
@@ -128,7 +129,7 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
     let job = daemon.job("second");
     assert_eq!(job["in_flight_ns"], 0, "{job:#}");
     assert!(job["ended_ns"].is_u64(), "{job:#}");
-    // What it has used is kept, of itself and of its user.
+    // The job's use is kept, for the job and for its user.
     let used_ns = job["gpu_time_ns"].as_u64().unwrap();
     assert!(used_ns > 0 && job["charged_ns"] == used_ns, "{job:#}");
     let users = daemon.status()["users"].clone();
@@ -141,7 +142,8 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
     }
 }
 
-/// Errors are those of the call that made them, and what plainly cannot start does not wait for leave to start.
+/// Errors belong to the call that caused them, and a launch that cannot start does not wait at the
+/// gate.
 #[test]
 fn a_refused_launch_returns_its_code_while_others_are_held() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
@@ -190,8 +192,8 @@ fn tiny_kernels_are_held_like_large_ones() {
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }
 
-/// Runs `steady`, whose kernels are in this class, beside a high-priority job that computes for ever; returns its job's
-/// totals after a few rounds.
+/// Runs `steady`, whose kernels are in this class, beside a high-priority job that computes for
+/// ever; returns its job's totals after a few rounds.
 fn beside_a_computing_job(class: &str, max_hold_ms: u32) -> serde_json::Value {
     let gpu = Gpu::start("mps");
     let policy = format!("name = \"orion\"\nmax_hold_ms = {max_hold_ms}");

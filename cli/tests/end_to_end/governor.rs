@@ -1,5 +1,5 @@
-//! What the daemon reads of a device whose clock gives way to power, and of one that tells how many
-//! of its SMs are busy, on the virtual clock.
+//! The daemon's readings of a device whose clock depends on power, and of one that reports its busy
+//! SMs, on the virtual clock.
 
 use protocol::hello::{JobClass, ask_status};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn status(clocked: &Clocked) -> Value {
     serde_json::from_str(&status).expect("a status is JSON")
 }
 
-/// What `pillion` says to this, for people.
+/// The output of `pillion` for people.
 fn told(clocked: &Clocked, words: &[&str]) -> String {
     let mut pillion = clean_command(pillion());
     pillion.env("PILLION_SOCKET", clocked.path("pillion.sock"));
@@ -26,8 +26,7 @@ fn told(clocked: &Clocked, words: &[&str]) -> String {
     told.expect_success().output
 }
 
-/// A high-priority job that always has these kernels, and a best-effort one, while `look` is
-/// called.
+/// Calls `look` beside a high-priority job that always has these kernels, and a best-effort one.
 fn beside_each_other(clocked: &Clocked, row: &str, look: impl FnOnce()) {
     let start = |class, rank| {
         let replay = replay_of(clocked, class, rank, &row.repeat(20), "");
@@ -71,7 +70,7 @@ fn a_device_whose_clock_gives_way_to_power_is_told_and_is_an_event() {
             table.contains(" of 1590 MHz, held down by its power limit (SwPowerCap), ")
         });
     });
-    // It came and went many times, and that is one event.
+    // The power limit came and went many times, which is one event.
     let counts = &status(&clocked)["events"]["counts"];
     assert_eq!(counts["slowed-down"], 1, "{counts:#}");
     assert_eq!(counts["slowed-down-ended"], 0);
@@ -100,7 +99,7 @@ fn a_device_with_gpm_tells_how_many_of_its_sms_are_busy() {
             (activity > Some(0.5)).then_some(device)
         });
         assert!(device["sm_activity"].as_f64() < Some(0.8), "{device:#}");
-        // Without a governor it has one clock, and tells neither power nor heat.
+        // Without a governor it has one clock, and reports neither power nor heat.
         assert_eq!(device["clock_mhz"], device["clock_max_mhz"]);
         for unknown in ["power_w", "temperature_c", "event_reasons", "slowed_by"] {
             assert_eq!(device[unknown], Value::Null, "{unknown} in {device:#}");

@@ -1,8 +1,9 @@
-//! The GPU suite (`benches/gpu`) packs, runs on a software GPU, and ends as it says whatever happens to it.
+//! The GPU suite (`benches/gpu`) packs, runs on a software GPU, and ends properly in every case.
 //!
-//! It is for machines with a GPU and is run there by hand; here it is kept from rotting. Most of it is run with an interpreter
-//! without PyTorch, and parts that need it must say so; one test, where PyTorch is, has small programs of it in every state that
-//! whole programs are in: what they compute is nothing there and not judged, what Pillion counts of them is.
+//! It is meant for machines with a GPU, where people run it; these tests keep it from rotting. Most
+//! of it runs with an interpreter without PyTorch, and parts that need PyTorch must say so. One
+//! test, if PyTorch is installed, runs small programs of it in every state of whole programs: their
+//! results mean nothing there and are not judged, Pillion's counts are.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +18,7 @@ use crate::common::{
 };
 use crate::torch;
 
-/// Every part, in the order in which they are run.
+/// Every part, in order of execution.
 const PARTS: [&str; 11] = [
     "harmless",
     "doors",
@@ -31,16 +32,16 @@ const PARTS: [&str; 11] = [
     "signals",
     "model",
 ];
-/// Of these, what has nothing to do without PyTorch.
+/// The parts with nothing to do without PyTorch.
 const OF_TORCH: [&str; 2] = ["harmless", "profile"];
-/// Has no code of frameworks to run, so any model would do; it is one that they run on.
+/// The suite runs no code of frameworks here, so any model would do; this one suits them.
 const DEVICE: &str = "A100-SXM4-40GB";
 
 fn suite() -> PathBuf {
     workspace().join("benches/gpu")
 }
 
-/// What `pack` makes of this test's build.
+/// The package that `pack` makes of this test's build.
 struct Packed {
     python: PathBuf,
     folder: TempDir,
@@ -62,13 +63,14 @@ impl Packed {
         self.folder.path().join(name)
     }
 
-    /// `run` with these arguments, on a software GPU of its own, with an interpreter without PyTorch, whatever there is.
+    /// `run` with these arguments, on a software GPU of its own, always with an interpreter without
+    /// PyTorch.
     fn run(&self, arguments: &[&str]) -> Command {
         self.run_with(&self.without_torch(), arguments)
     }
 
     fn run_with(&self, interpreter: &Path, arguments: &[&str]) -> Command {
-        // A shell starts what runs behind it with SIGINT ignored, which is not what is tested.
+        // A shell starts background programs with SIGINT ignored, which is not tested here.
         let mut command = clean_command("env");
         command.arg("--default-signal=INT").arg(&self.python);
         command.arg(suite().join("run")).arg("--programs");
@@ -98,7 +100,8 @@ impl Packed {
         Process::start("gpu suite", command).finish_whenever()
     }
 
-    /// An interpreter whose programs attach, tell what programs of the suite tell, and hang where they are of GPT, with a child.
+    /// An interpreter whose programs attach, report like programs of the suite, and hang if they
+    /// are of GPT, with a child.
     fn with_programs_that_hang(&self) -> PathBuf {
         let path = self.path("no-torch");
         let script = format!(
@@ -129,7 +132,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What came of the bounds of a part.
+/// The results for the bounds of a part.
 fn held(document: &Value) -> Vec<Option<bool>> {
     let bounds = document["bounds"].as_array().expect("a list of bounds");
     bounds.iter().map(|bound| bound["held"].as_bool()).collect()
@@ -161,7 +164,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
         assert!(!held(&document).contains(&Some(false)), "{document:#}");
         assert!(ended.output.contains(&format!("\n{part} ")), "{ended:#?}");
     }
-    // Nothing of hardware is judged here, and what is not of hardware is.
+    // Bounds about hardware are not judged here, the others are.
     for timed in ["cost", "share"] {
         let document = packed.document("out", timed);
         let held = held(&document);
@@ -176,7 +179,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
             "{judged}"
         );
     }
-    // The model has a point for each that was measured of the curve, or says why not.
+    // The model has a point for each measured one of the curve, or gives the reason.
     let points = |part: &str| {
         let document = packed.document("out", part);
         let rows = document["rows"].as_array().expect("a list of rows");
@@ -190,7 +193,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
     assert_eq!(points("model") + skipped, points("share"), "{model:#}");
     let tar = packed.path("out").join("results-software-gpu.tar.gz");
     assert!(tar.is_file(), "{ended:#?}");
-    // Nothing is left of it but what it was to write.
+    // Only its output is left.
     let left: Vec<_> = std::fs::read_dir(packed.folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -202,7 +205,8 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
 #[test]
 fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
     let packed = Packed::new();
-    // Less than `cost` takes to calibrate its many processes, and more than what comes after it needs to be tried.
+    // Less than `cost` takes to calibrate its many processes, and more than the following part
+    // needs to be tried.
     let ended = packed.finished("cost,doors", "out", &["--budget", "1"]);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let cost = packed.document("out", "cost");
@@ -215,7 +219,7 @@ fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
 #[test]
 fn a_program_that_hangs_is_named_and_costs_no_other_its_result() {
     let packed = Packed::new();
-    // A program hangs if it says nothing for half of the time that is left.
+    // A program hangs if it is silent for half of the remaining time.
     let more = [
         "--budget",
         "30",
@@ -229,7 +233,8 @@ fn a_program_that_hangs_is_named_and_costs_no_other_its_result() {
     let row = |program: &str| rows.iter().find(|row| row["program"] == program);
     let right = row("resnet50-inference").unwrap_or_else(|| panic!("{document:#} {ended:#?}"));
     assert_eq!(right["differs"], 0, "{document:#}");
-    // Whether all of its runs are over or the part is first: it says which program it waits for.
+    // Whether all of its runs are over or the part is first: it names the program that it waits
+    // for.
     let hangs = row("gpt-training-amp").map_or(&document["why"], |row| &row["failed"]);
     assert!(
         hangs.to_string().contains("gpt-training-amp"),
@@ -287,7 +292,7 @@ fn whole_programs_of_pytorch_are_compared_shared_and_timed() {
         assert!(row[counter].as_u64() > Some(0), "{counter}: {harmless:#}");
     }
     assert_eq!(row["launches_hp"], row["launches_be"], "{harmless:#}");
-    // That programs end and what the account has is of Pillion, whatever kernels compute.
+    // The programs' ends and the account depend on Pillion, whatever kernels compute.
     assert!(
         held(&harmless)
             .iter()
@@ -336,7 +341,7 @@ fn expect_a_tar_after(signal: Signal) {
     command.arg(packed.path("out"));
     let mut process = Process::start("gpu suite", command);
     let doors = packed.path("out").join("doors.json");
-    // The suite watches its parts itself, and one may take longer than what else is waited for.
+    // The suite watches its parts itself, and one may take longer than the usual timeout.
     while process.is_running() && !doors.is_file() {
         let _ = try_until(|| doors.is_file() || !process.is_running());
     }

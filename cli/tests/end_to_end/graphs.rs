@@ -6,18 +6,18 @@ use crate::common::{Daemon, Ended, Gpu, Machine, Process, Program};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
-/// What program, Pillion and device count of graphs under the same name.
+/// Counts of graphs with the same name in program, Pillion and device.
 const COUNTED: [&str; 4] = [
     "graph_launches",
     "graph_kernels",
     "launches_captured",
     "host_calls",
 ];
-/// What the programs allocate in a capture.
+/// Bytes that the programs allocate in a capture.
 const CAPTURED_BYTES: u64 = 1 << 20;
-/// What the profile says of the kernel that never ends, ns.
+/// The profile's duration of the kernel that never ends, ns.
 const HANG_NS: u64 = 10_000_000;
-/// What a kernel that no profile knows is charged by default, ns.
+/// Default charge for an unknown kernel, ns.
 const UNKNOWN_NS: u64 = 100_000;
 
 fn expect_equal_graph_counts(gpu: &Gpu, label: &str, ended: &Ended, daemon: &Daemon) {
@@ -47,7 +47,7 @@ fn a_job_that_runs_in_graphs_only_is_protected() {
         be.wait_for("round", 2);
         gpu.expect_right_end("be", be, &daemon);
         let totals = daemon.totals("be");
-        // Nothing goes but what waited for all of max_hold.
+        // Only launches that waited for all of max_hold go.
         assert_eq!(totals["launches_forced"], totals["launches"], "{totals:#}");
         hp.finish().expect_success();
     }
@@ -76,7 +76,7 @@ fn a_best_effort_graph_is_held_as_one_launch() {
     let ended = be.finish().expect_success();
     expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
     let totals = daemon.totals("be");
-    // One wait for each graph, however many kernels it has; what was captured did not wait.
+    // One wait for each graph, however many kernels it has; captured launches did not wait.
     for counter in ["launches_held", "launches_forced"] {
         assert_eq!(totals[counter], totals["graph_launches"], "{totals:#}");
     }
@@ -89,7 +89,7 @@ fn a_graph_is_charged_the_sum_of_the_kernels_that_it_runs_now() {
     for (steps, kernels) in [("", 3), ("u", 3), ("d", 2), ("ud", 2), ("uc", 3)] {
         for (is_profiled, each_ns) in [(true, HANG_NS), (false, UNKNOWN_NS)] {
             let gpu = Gpu::start("mps");
-            // What goes because a busy machine lets the daemon wait is not charged.
+            // Launches that go because a busy machine delays the daemon are not charged.
             let daemon = gpu.daemon("name = \"orion\"");
             let be = gpu.job("be", "graph_hang").args(&[FOR_EVER_NS, "3", steps]);
             let be = be.best_effort(&daemon);
@@ -126,8 +126,8 @@ fn graphs_compute_under_pillion_as_without_and_all_three_count_alike() {
         expect_equal_graph_counts(&gpu, class, &ended, &daemon);
         let (totals, device) = (daemon.totals(class), gpu.counts(class));
         assert_eq!(totals["panics_caught"], 0);
-        // The device takes the memory of a captured allocation at once; Pillion counts what was asked
-        // for outside captures.
+        // The device takes the memory of a captured allocation at once; Pillion counts requests
+        // outside captures.
         let [counted, taken] =
             [&totals, &device].map(|counts| counts["allocated_bytes"].as_u64().unwrap());
         assert_eq!(counted + CAPTURED_BYTES, taken);
@@ -138,8 +138,9 @@ fn graphs_compute_under_pillion_as_without_and_all_three_count_alike() {
 // census: H15, I1
 #[test]
 fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks() {
-    // High-priority work that begins and ends all the time, and such that never ends: beside the first it is the machine that says
-    // how often the other is held, beside the second it is every time.
+    // High-priority work that begins and ends all the time, and work that never ends: beside the
+    // first, the machine determines how often the other is held; beside the second it is every
+    // time.
     for hp_ends in [true, false] {
         let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 5");
         let hp = if hp_ends {
@@ -151,7 +152,7 @@ fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks(
         };
         let be = gpu.job("be", "capture_beside 60").best_effort(&daemon);
         let be = be.start_until("launched");
-        // Whatever became of its captures, the helper looks again.
+        // Whatever became of its captures, the helper polls again.
         daemon.wait_until_nothing_in_flight("be");
         let ended = be.finish().expect_success();
         expect_equal_graph_counts(&gpu, "be", &ended, &daemon);

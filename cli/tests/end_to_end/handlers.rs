@@ -1,5 +1,6 @@
-//! What the kernel tells a handler of the application's, and what holds while it runs: its arguments, the interrupted thread's
-//! context, flags, masks and stacks. Between the two is nobody, so all of it is as without us, to the letter (`flags.c`).
+//! The kernel's information for an application's signal handler, and the state while it runs:
+//! arguments, the interrupted thread's context, flags, masks and stacks. The library is not in
+//! between, so all of it is exactly as without it (`flags.c`).
 
 use std::fs;
 
@@ -8,9 +9,9 @@ use rustix::process::Signal;
 
 use crate::common::{Ended, Gpu, Job, Process, until};
 
-/// What a handler says of SIGTERM that the parent has sent.
+/// A handler's output for SIGTERM sent by the parent.
 const SENT: &str = "handles TERM, sent by the parent of its user\n";
-/// The same of the second, which the program has raised.
+/// A handler's output for the second signal, which the program has raised.
 const RAISED: &str = "handles TERM, raised by itself of its user\n";
 
 /// Whether the first thread of the process sleeps in a system call.
@@ -25,7 +26,7 @@ fn signalled(job: Job, how: &str) -> Ended {
     let mut process = job.start_until("ready");
     match how {
         "queued" => {}
-        // It is where it says.
+        // The program has announced its place.
         "context" => process.signal(Signal::TERM),
         _ => {
             until("it to read", || is_asleep(&process));
@@ -39,7 +40,7 @@ fn signalled(job: Job, how: &str) -> Ended {
     process.finish_untold()
 }
 
-/// Alone it says `said` and ends with that status, and so it does in both classes.
+/// Alone it prints `said` and ends with that status, and so it does in both classes.
 fn expect_same(how: &str, said: &[&str], code: Option<i32>) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = |label: &str| {
@@ -57,7 +58,7 @@ fn expect_same(how: &str, said: &[&str], code: Option<i32>) {
     }
 }
 
-/// Twice: the second is raised in the handler, and blocked there.
+/// Twice: the second signal is raised in the handler, and blocked there.
 fn expect_twice(how: &str, found: &str, then: &[&str]) {
     let first = [SENT, found, "USR1 inside\nhandled\n"];
     let second = [RAISED, found, "handled\n"];
@@ -96,7 +97,7 @@ fn a_handler_that_lets_its_own_signal_in_is_called_on_top_of_itself() {
     expect_same("nodefer", &said, Some(7));
 }
 
-/// The kernel has put the default back, and who raises it again in the handler dies of it when that returns.
+/// The kernel has restored the default, so a signal raised in the handler kills once that returns.
 #[test]
 fn a_handler_for_one_time_is_called_once() {
     let found = "blocked: TERM USR2\nnow default SIGINFO RESETHAND, masks\n";

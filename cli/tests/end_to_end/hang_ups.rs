@@ -1,4 +1,5 @@
-//! A job is told of its daemon's death: it looks for it by no clock, whatever the application does with descriptors and processes.
+//! A job learns of its daemon's death without polling by a clock, whatever the application does
+//! with descriptors and processes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,25 +9,25 @@ use rustix::process::Signal;
 
 use crate::common::{Daemon, Gpu, Process, try_until, until};
 
-/// The library's threads.
+/// The name of the library's threads.
 const HELPER: &str = "pillion";
 const LISTENER: &str = "pillion-hangup";
 
-/// The number of `recvfrom` as proc(5) tells it (Linux, `asm/unistd_64.h`, `asm-generic/unistd.h`).
+/// The number of `recvfrom` in proc(5) (Linux, `asm/unistd_64.h`, `asm-generic/unistd.h`).
 const RECVFROM: &str = match cfg!(target_arch = "x86_64") {
     true => "45 ",
     false => "207 ",
 };
 
-/// The library looks four times in this time where it looks by the clock.
+/// If the library polls by the clock, it polls four times in this time.
 const IDLE_NS: u64 = 1_000_000_000;
 
-/// Processes of one user: more than a daemon hears at once, which hangs up on who was silent for the longest.
+/// Processes of one user: more than a daemon serves at once, which hangs up on those silent for the
+/// longest.
 const MANY: usize = 40;
-/// The same in a long run: a daemon takes 192 of one user if not told otherwise.
+/// [`MANY`] for a long run: a daemon accepts 192 of one user by default.
 const MANY_LONG: usize = 150;
 
-/// Kills the daemon and starts the next one.
 fn replaced(gpu: &Gpu, daemon: Daemon) -> Daemon {
     daemon.kill();
     gpu.null_daemon()
@@ -38,7 +39,7 @@ fn start(gpu: &Gpu, daemon: &Daemon, way: &str) -> Process {
     job.high_priority(daemon).start()
 }
 
-/// One that will be told of the daemon's death.
+/// A job that will learn of the daemon's death.
 fn lost(gpu: &Gpu, daemon: &Daemon, way: &str) -> Process {
     let mut job = start(gpu, daemon, way);
     job.wait_for("attached", 1);
@@ -79,7 +80,7 @@ fn sleeps(process: &Process) -> u64 {
     tasks(process).map(of).sum()
 }
 
-/// It does not look by the clock, so what has it attach again is that it is told.
+/// The job does not poll by the clock, so only the notification makes it attach again.
 #[test]
 fn a_job_that_sleeps_is_woken_by_nothing_but_its_daemons_death() {
     let (gpu, daemon) = Gpu::with_null_daemon();
@@ -98,7 +99,7 @@ fn a_job_that_sleeps_is_woken_by_nothing_but_its_daemons_death() {
     assert_eq!(daemon.total("sleeps", "launches"), ended.asked("launches"));
 }
 
-/// The wait has the connection in hand, whatever becomes of its number.
+/// The wait holds the connection itself, whatever becomes of its number.
 #[test]
 fn a_job_that_closes_all_descriptors_is_attached_again() {
     let (gpu, daemon) = Gpu::with_null_daemon();
@@ -112,7 +113,7 @@ fn a_job_that_closes_all_descriptors_is_attached_again() {
     assert_eq!(daemon.total("closes", "launches"), ended.asked("launches"));
 }
 
-/// The wait ends with the stop, and another would be one for the application's own file.
+/// The wait ends with the stop, and another one would use the application's own file.
 #[test]
 fn a_job_that_closes_all_descriptors_and_is_stopped_goes_on_without_a_daemon() {
     let (gpu, daemon) = Gpu::with_null_daemon();
@@ -144,7 +145,7 @@ fn a_job_that_was_stopped_is_told_of_its_daemons_death() {
     job.finish().expect_success();
 }
 
-/// The child has the connection, too, and does not see its end.
+/// The child also has the connection, and does not close it.
 #[test]
 fn a_job_whose_child_has_its_descriptors_is_told_of_its_daemons_death() {
     let (gpu, daemon) = Gpu::with_null_daemon();
@@ -158,7 +159,7 @@ fn a_job_whose_child_has_its_descriptors_is_told_of_its_daemons_death() {
     assert_eq!(daemon.total("forks", "launches"), ended.asked("launches"));
 }
 
-/// They ask at once, and again and again: none is left, and none says anything. How long it takes is printed.
+/// All ask at once, and repeatedly: all attach, silently. The time is printed.
 #[test]
 fn many_processes_that_lose_their_daemon_at_once_are_all_attached_to_the_next_one() {
     let is_long = std::env::var_os("PILLION_TEST_LONG").is_some_and(|value| value == "1");

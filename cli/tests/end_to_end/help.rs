@@ -1,4 +1,4 @@
-//! Every command explains itself, and a mistyped one is answered with the right one.
+//! Every command explains itself, and a mistyped one gets the right one as a suggestion.
 
 use std::process::Command;
 
@@ -10,7 +10,6 @@ fn run(arguments: &[&str]) -> Ended {
     collect(command)
 }
 
-/// The commands below one, as its help lists them.
 fn subcommands(help: &str) -> Vec<String> {
     let list = help.split("\nCommands:\n").nth(1).unwrap_or_default();
     let lines = list.lines().take_while(|line| !line.is_empty());
@@ -21,14 +20,13 @@ fn subcommands(help: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a command does something without one below it.
+/// Whether a command works without a subcommand.
 fn does_something(help: &str) -> bool {
     let usage = help.split("Usage: ").nth(1).unwrap_or_default();
     let mut lines = usage.lines().take_while(|line| !line.is_empty());
     lines.any(|line| !line.ends_with("<COMMAND>"))
 }
 
-/// Visits a command and those below it.
 fn visit(path: &[&str], seen: &mut Vec<String>) {
     let help = run(&[path, &["--help"]].concat()).expect_success().output;
     let below = subcommands(&help);
@@ -45,8 +43,8 @@ fn visit(path: &[&str], seen: &mut Vec<String>) {
     }
 }
 
-/// All commands that do something, with those above them, such as `config check`; each must have
-/// help with an example.
+/// All commands that do something, with their parents, such as `config check`; each must have help
+/// with an example.
 pub(crate) fn every_command() -> Vec<String> {
     let mut seen = Vec::new();
     visit(&[], &mut seen);
@@ -97,7 +95,7 @@ fn completions_know_commands_and_options() {
             assert!(script.contains(word), "{word} for {shell}");
         }
     }
-    // The shell itself must take it.
+    // The shell itself must accept it.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pillion.bash");
     std::fs::write(&path, run(&["completions", "bash"]).output).unwrap();

@@ -1,4 +1,4 @@
-//! Which kernel a launch is of, whatever its handle was before; and launches in the ways of other times.
+//! The kernel of a launch, whatever its handle was before; and launches in obsolete ways.
 
 use std::path::PathBuf;
 
@@ -31,8 +31,8 @@ fn profile(gpu: &Gpu) -> PathBuf {
     path
 }
 
-/// Runs `identity` in both classes where handles are given out again, and checks that exactly the
-/// launches of "other" count as unknown.
+/// Runs `identity` in both classes with reused handles, and checks that exactly the launches of
+/// "other" count as unknown.
 fn expect_known(what: &str, count: &str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
@@ -90,7 +90,7 @@ fn more_names_than_there_is_room_for_cost_nothing_but_knowledge() {
     }
 }
 
-/// 80 blocks of 256 threads: of 32 registers eight fit on an SM of a V100, of 128 registers and
+/// 80 blocks of 256 threads: with 32 registers eight fit on an SM of a V100, with 128 registers and
 /// 40000 bytes two.
 #[test]
 fn kernels_of_one_name_need_the_sms_that_the_driver_says_of_each() {

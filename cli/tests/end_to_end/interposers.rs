@@ -1,4 +1,4 @@
-//! Other libraries that interpose `getenv` and `dlsym` live with ours, before and after it.
+//! Other libraries that interpose `getenv` and `dlsym` coexist with ours, before and after it.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use crate::common::{Gpu, Program, library};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Yes,
-    /// The other library answers every `dlsym` before ours sees it; then the program runs as without us.
+    /// The other library answers every `dlsym` before ours; then the program runs as without us.
     Maybe,
 }
 
@@ -37,7 +37,6 @@ fn expect_unchanged(program: Program, door: &str, preloads: &[Option<Program>], 
 
 const GETENV: Option<Program> = Some(Program::Library("wrap_getenv"));
 const DLSYM: Option<Program> = Some(Program::Library("wrap_dlsym"));
-/// Our own library.
 const OURS: Option<Program> = None;
 
 // census: A7
@@ -68,8 +67,8 @@ fn another_dlsym_is_preloaded_before_or_after_ours() {
 
 #[test]
 fn another_getenv_and_another_dlsym_are_preloaded_around_ours() {
-    // With that `dlsym` before that `getenv` the two do not live together, with or without us: a `dlsym` that calls
-    // instead of jumping makes `RTLD_NEXT` mean what comes after itself.
+    // With that `dlsym` before that `getenv` the two conflict, with or without us: a `dlsym` that
+    // calls instead of jumping makes `RTLD_NEXT` mean what comes after itself.
     for preloads in [
         [GETENV, DLSYM, OURS],
         [OURS, GETENV, DLSYM],

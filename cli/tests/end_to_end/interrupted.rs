@@ -15,7 +15,7 @@ fn stopping(gpu: &Gpu, daemon: &Daemon, job: &str, script: &str) -> Process {
     Process::start("stop", command)
 }
 
-/// It is asked in a process group of its own, which a terminal's Ctrl-C does not reach.
+/// The script runs in a process group of its own, which a terminal's Ctrl-C does not reach.
 #[test]
 fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_killed() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -32,7 +32,8 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
     let ids = until("MPS to be asked", || fs::read_to_string(&asking).ok());
     stop.signal(Signal::TERM);
     let ended = stop.finish_untold();
-    // On a machine so busy that its time was over before the signal came it goes on, and that is shown by it.
+    // On a machine so busy that its time was over before the signal came, the stop goes on; the
+    // exit code shows that.
     if ended.status.code().is_some() {
         assert!(ended.output.contains("in time"), "{ended:#?}");
         testing::ignore("the machine is too busy for it: MPS answered before the signal");
@@ -43,7 +44,7 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
     );
     assert_eq!(ended.output, "");
     for id in ids.split_whitespace() {
-        // One that nobody has waited for is dead too.
+        // An unreaped process is dead, too.
         until("the end of what asks", || {
             let stat = fs::read_to_string(format!("/proc/{id}/stat"));
             stat.map_or(true, |stat| stat.contains(") Z "))
@@ -52,7 +53,7 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
     job.kill();
 }
 
-/// The job is to launch nothing more by then, and who comes to it is to end.
+/// By then the job must launch nothing more, and processes that join must end.
 #[test]
 fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -72,7 +73,7 @@ fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that()
     if ended.status.code().is_some() {
         println!("not shown: {}", ended.output);
     }
-    // Nobody else ends what asks.
+    // Nobody else ends the script.
     let pid = Pid::from_raw(asks.trim().parse().unwrap()).unwrap();
     let _ = kill_process(pid, Signal::KILL);
     job.kill();

@@ -1,4 +1,4 @@
-//! What a run teaches is known to the next start of its program, in real processes.
+//! The next start of a program knows what a run has learnt, in real processes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{Daemon, Gpu, Job, Process, Program, collect, until};
 
-/// `load` launches `long`, which takes 2 ms where 100 µs are assumed of what nobody knows.
+/// `load` launches `long`, which takes 2 ms; unknown kernels are assumed to take 100 µs.
 const LONG_NS: u64 = 2_000_000;
 
 fn load(gpu: &Gpu, daemon: &Daemon, label: &str) -> Job {
@@ -26,7 +26,8 @@ fn learn(daemon: &Daemon, label: &str) {
 fn teach(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let mut job = load(gpu, daemon, label).start();
     learn(daemon, label);
-    // It notes half a second after the first completion that it sees, which is in the first round.
+    // The job takes a note half a second after the first completion that it sees, which is in the
+    // first round.
     job.wait_for_new("round", 40);
     job
 }
@@ -37,15 +38,15 @@ fn listed(gpu: &Gpu, daemon: &Daemon) -> Vec<Value> {
     document["programs"].as_array().unwrap().clone()
 }
 
-/// Waits until something is kept; the program that it is of.
+/// Waits until an entry is kept; returns it.
 fn wait_until_kept(gpu: &Gpu, daemon: &Daemon) -> Value {
     until("something that is kept", || listed(gpu, daemon).pop())
 }
 
 /// Runs the program again in this class, and shows that no launch was unknown.
 fn expect_known(gpu: &Gpu, daemon: &Daemon, label: &str, job: Job) {
-    // The daemon may be writing down the run before for as long as a busy disk takes, for which a
-    // job does not wait. The answer to this comes after that.
+    // On a busy disk the daemon may still be writing the previous run's entry, and a job does not
+    // wait for that. The answer to this query comes after it.
     let path = Program::Linked("load").path();
     let arguments = ["profile", "learnt", path.to_str().unwrap()];
     gpu.tell(daemon, &arguments).expect_success();
@@ -77,13 +78,13 @@ fn the_second_start_knows_the_kernels_of_the_first_in_either_class() {
     let profile = Profile::load(&file).unwrap();
     let long = &profile.kernels[0];
     let off_ns = long.durations.median_ns.abs_diff(LONG_NS);
-    // As far as a launch that is seen with others is learnt (docs/limits.md).
+    // As precise as a launch that is seen with others is learnt (docs/limits.md).
     assert!(long.name == "long" && off_ns < LONG_NS / 5, "{long:?}");
 
     expect_known(&gpu, &daemon, "second", load(&gpu, &daemon, "second"));
     let hp = gpu.job("hp", "load 16").high_priority(&daemon);
     expect_known(&gpu, &daemon, "hp", hp.without_profile());
-    // Another program begins anew.
+    // Another program starts from nothing.
     let other = gpu.job("other", "steady").best_effort(&daemon);
     let mut other = other.without_profile().start();
     other.wait_for("round", 1);
@@ -102,7 +103,7 @@ fn launches_in_a_profile_that_a_job_was_given_are_not_those_of_runs() {
     gpu.tell(&daemon, &arguments).expect_success();
     let mut profile = Profile::load(&file).unwrap();
     profile.kernels[0].count = 1_000_000;
-    // Of what a profile has right a run notes nothing.
+    // A run notes nothing that the profile has right.
     let told_ns = 3 * LONG_NS;
     let durations = &mut profile.kernels[0].durations;
     (durations.median_ns, durations.p95_ns) = (told_ns, told_ns);
@@ -164,7 +165,7 @@ fn a_run_that_is_killed_leaves_what_it_has_noted() {
     expect_known(&gpu, &daemon, "second", load(&gpu, &daemon, "second"));
 }
 
-/// It exits before the half second is over after which a note is written.
+/// The run exits before the half second after which a note is taken.
 #[test]
 fn a_run_that_exits_leaves_what_it_learnt_last() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
@@ -179,7 +180,7 @@ fn a_run_that_exits_leaves_what_it_learnt_last() {
         job.finish().expect_success();
         wait_until_kept(&gpu, &daemon);
     }
-    // On a share of the SMs a kernel takes its time.
+    // With a share of the SMs a kernel takes longer.
     let programs = until("two programs", || {
         let listed = listed(&gpu, &daemon);
         (listed.len() == 2).then_some(listed)
@@ -194,7 +195,7 @@ fn a_run_that_exits_leaves_what_it_learnt_last() {
     assert_eq!(names, [path, &format!("{path} (on 50 % of the SMs)")]);
 }
 
-/// A daemon that is killed with what a run has noted, and one that ends while the run goes on.
+/// One daemon is killed with a run's note, and one ends while the run goes on.
 #[test]
 fn the_next_daemon_keeps_what_a_run_notes() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
@@ -226,7 +227,7 @@ fn events(gpu: &Gpu, daemon: &Daemon) -> Vec<String> {
         .collect()
 }
 
-/// As on a full disk, or one that is mounted for reading only.
+/// As on a full disk, or on a read-only one.
 #[test]
 fn where_nothing_can_be_kept_that_is_said_once_and_jobs_go_on() {
     let gpu = Gpu::start("mps");
@@ -265,7 +266,6 @@ fn a_damaged_file_disturbs_no_job_and_is_replaced() {
     expect_known(&gpu, &daemon, "third", load(&gpu, &daemon, "third"));
 }
 
-/// The one profile below a folder.
 fn only_file(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).unwrap().flatten();
     let mut paths = entries.map(|entry| entry.path());

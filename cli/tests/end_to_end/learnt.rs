@@ -1,8 +1,8 @@
-//! What best-effort kernels take is learnt in unmodified programs: a job without a profile, or with a wrong one, is bounded by
-//! what its kernels take.
+//! Durations of best-effort kernels are learnt in unmodified programs: a job without a profile, or
+//! with a wrong one, is bounded by what its kernels really take.
 //!
-//! Where times are compared they are the device's own, on the virtual clock: replays, daemon and device server wait for each
-//! other, so what comes out is the same on every machine.
+//! Compared times are the device's own, on the virtual clock: replays, daemon and device server
+//! wait for each other, so the results are the same on every machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::common::{
     until,
 };
 
-/// What the daemon assumes of a kernel that no profile names, unless it is told otherwise, ns.
+/// The daemon's default for a kernel that no profile names, ns.
 const UNKNOWN_NS: u64 = 100_000;
 
 /// A request of 20 kernels of 100 µs, half of the device each.
@@ -30,7 +30,8 @@ kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 s
 launch 0 x20
 ";
 
-/// An iteration of ten kernels that fill the device for 5 ms, in one wave: once they run nothing helps.
+/// An iteration of ten kernels that fill the device for 5 ms, in one wave: once started they cannot
+/// be stopped.
 const BE_TRACE: &str = "\
 pillion-trace 1
 device V100-SXM2-16GB
@@ -38,8 +39,8 @@ kernel class=memory grid=80,1,1 block=1024,1,1 shared_bytes=65536 registers=32 s
 launch 0 x10
 ";
 
-/// An iteration of four such kernels and then 400 of 100 µs: of these what the daemon assumes is right, and of all on the mean
-/// nearly.
+/// An iteration of four such kernels and then 400 of 100 µs: the daemon's default is right for
+/// these, and nearly for the mean of all.
 const MIXED_TRACE: &str = "\
 pillion-trace 1
 device V100-SXM2-16GB
@@ -49,28 +50,27 @@ launch 0 x4
 launch 1 x400
 ";
 
-/// What a best-effort job is told of its kernels.
+/// A best-effort job's information about its kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Told {
     Nothing,
-    /// So many times what they take.
+    /// So many times their durations.
     Times(f64),
 }
 
-/// What came of a run.
 #[derive(Debug)]
 struct Outcome {
     hp_p95_ms: f64,
     hp_p99_ms: f64,
     be_requests: u64,
-    /// Of the best-effort job, as the daemon has it at the end.
+    /// The best-effort job's entry at the end.
     be: Value,
 }
 
 /// Processes that share a software GPU on the virtual clock.
 struct Stage {
     folder: TempDir,
-    /// Of what requests arrive when.
+    /// Of the requests' arrivals.
     seed: u32,
 }
 
@@ -102,7 +102,7 @@ impl Stage {
         command
     }
 
-    /// The device of so many participants of the clock.
+    /// The device server for so many participants of the clock.
     fn start_server(&self) -> Process {
         let mut server = clean_command(cargo_folder().join("softgpu-server"));
         server.arg("--socket").arg(self.path("gpu.sock"));
@@ -136,7 +136,7 @@ impl Stage {
         Process::start(name, self.replay(name, rank, trace, profile))
     }
 
-    /// The same, not started yet.
+    /// [`Self::start_replay`], not started yet.
     fn replay(&self, name: &str, rank: u16, trace: &Path, profile: Option<&Path>) -> Command {
         let mut replay = self.command("pillion-replay", rank);
         let class = match name {
@@ -168,14 +168,14 @@ impl Stage {
         replay
     }
 
-    /// Asks for what is kept of the program, so that the daemon has read it from the disk: a job waits
-    /// for that a quarter of a second of real time at most.
+    /// Queries the kept entry of the program, so that the daemon has read it from the disk: a job
+    /// waits for it at most a quarter of a second of real time.
     fn warm_kept(&self) {
         let mut command = clean_command(pillion());
         let program = cargo_folder().join("pillion-replay");
         command.args(["profile", "learnt"]).arg(program);
         command.env("PILLION_SOCKET", self.path("pillion.sock"));
-        // Of the first run nothing is known, which is an error.
+        // Nothing is known of the first run, which is an error.
         let _ = collect(command);
     }
 
@@ -185,7 +185,7 @@ impl Stage {
     }
 }
 
-/// A profile that says of each kernel of a trace that it takes `times` what it does.
+/// A profile with `times` the durations of a trace's kernels.
 fn profile_of(trace: &Path, times: f64) -> String {
     let trace = Trace::read(trace).unwrap();
     let mut profile = Profile::from_trace(&trace);
@@ -202,7 +202,7 @@ fn profile_of(trace: &Path, times: f64) -> String {
     profile.write()
 }
 
-/// Four seconds of the two jobs, as they are above.
+/// Four seconds of the two jobs above.
 fn play(told: Told, policy: &str) -> Outcome {
     play_traces(HP_TRACE, BE_TRACE, told, policy)
 }
@@ -211,7 +211,7 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
     play_jobs(hp_trace, be_trace, told, policy, &[])
 }
 
-/// The same; `more` are options of the best-effort job's replay.
+/// [`play`] with other traces; `more` are options of the best-effort job's replay.
 fn play_jobs(hp_trace: &str, be_trace: &str, told: Told, policy: &str, more: &[&str]) -> Outcome {
     play_on(Stage::new(), hp_trace, be_trace, told, policy, more)
 }
@@ -256,8 +256,7 @@ fn play_on(
     }
 }
 
-/// A training loop that nobody has a profile of, started for the second time: as with the right
-/// profile.
+/// A training loop without a profile, started for the second time: as with the right profile.
 #[test]
 fn the_second_start_without_a_profile_is_bounded_as_with_the_right_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +275,7 @@ fn the_second_start_without_a_profile_is_bounded_as_with_the_right_one() {
     );
 }
 
-/// Expected work that was charged for each launch, µs.
+/// Expected work that was charged per launch, µs.
 fn charged_us(outcome: &Outcome) -> u64 {
     let charged_ns = outcome.be["charged_ns"].as_u64().unwrap();
     charged_ns / total(outcome, "launches") / 1_000
@@ -311,12 +310,12 @@ fn without_a_profile_or_with_a_wrong_one_a_job_is_bounded_by_what_its_kernels_ta
             let is_near = (3_500..=7_000).contains(&charged_us);
             assert!(is_near, "{told:?}: {charged_us} us each");
         }
-        // Of 120 requests some meet one kernel by chance, and one or two meet two: of one run the 95th percentile is 6.9 to
-        // 9.3 ms with any profile, as this or that was a few microseconds later.
+        // Of 120 requests some meet one kernel by chance, and one or two meet two: in one run the
+        // 95th percentile is 6.9 to 9.3 ms with any profile, depending on a few microseconds.
         let of = |of: fn(&Outcome) -> f64| (mean(&outcomes, of), mean(&right, of));
         let (p95_ms, right_ms) = of(|outcome| outcome.hp_p95_ms);
         assert!(p95_ms <= right_ms * 1.05, "{told:?}: {p95_ms} {right_ms}");
-        // One kernel more than there.
+        // One kernel more than with the right profile.
         let (p99_ms, right_ms) = of(|outcome| outcome.hp_p99_ms);
         assert!(p99_ms <= right_ms + 5.0, "{told:?}: {p99_ms} {right_ms}");
         let (requests, right) = of(|outcome| outcome.be_requests as f64);
@@ -324,8 +323,8 @@ fn without_a_profile_or_with_a_wrong_one_a_job_is_bounded_by_what_its_kernels_ta
     }
 }
 
-/// Beside kernels of 5 ms that nobody knows, what a request of 6 ms takes in the 99th percentile with learning is so much less
-/// than without, and the job with these kernels gets as much as without.
+/// Beside unknown kernels of 5 ms, learning reduces the 99th percentile of a request of 6 ms by
+/// this factor, and the job with these kernels gets as much as without.
 fn expect_learning_to_spare_requests(be_trace: &str, policy: &str, times: f64) {
     let hp_trace = HP_TRACE.replace("x20", "x60");
     let play = |switch: &str| {
@@ -339,20 +338,21 @@ fn expect_learning_to_spare_requests(be_trace: &str, policy: &str, times: f64) {
     assert!(with * 20 >= without * 19, "{with} {without}");
 }
 
-/// What requests say does not mend what is assumed. Three kernels count as little as a request can afford.
+/// Requests do not correct the assumption. Three kernels count as little as a request can afford.
 #[test]
 fn bounds_hold_for_kernels_that_nobody_knows_because_they_are_learnt() {
     expect_learning_to_spare_requests(BE_TRACE, "feedback = false", 2.0);
 }
 
-/// What requests say mends it late where few kernels are long.
+/// Requests correct the assumption late if few kernels are long.
 #[test]
 fn a_request_meets_fewer_long_kernels_among_short_ones_because_they_are_learnt() {
     expect_learning_to_spare_requests(MIXED_TRACE, "", 1.25);
 }
 
-/// Streams that cuDNN and cuBLAS make keep events of ours out of the legacy stream. On an H200 a step of ResNet-50 took 145 ms with them beside
-/// an idle high-priority job, instead of 6.5 ms, as the stream was asked every 500 us.
+/// Streams that cuDNN and cuBLAS make keep our events out of the legacy stream. On an H200 a step
+/// of ResNet-50 took 145 ms with them beside an idle high-priority job, instead of 6.5 ms, as the
+/// stream was queried every 500 us.
 #[test]
 fn a_job_with_the_streams_of_libraries_gets_nearly_as_much_as_one_without() {
     let short = MIXED_TRACE
@@ -369,12 +369,11 @@ fn with_learning_switched_off_a_kernel_is_charged_what_was_told_or_assumed_of_it
     let outcome = play(Told::Nothing, "learnt_durations = false");
     let charged_ns = outcome.be["charged_ns"].as_u64().unwrap();
     assert_eq!(charged_ns, UNKNOWN_NS * total(&outcome, "launches"));
-    // What nobody learns nobody sums up.
+    // Without learning there is no sum.
     assert_eq!(outcome.be["gpu_time_known_pct"], Value::Null);
 }
 
-/// A request of ten kernels that the profile has, 200 µs each, and ten that it has not and that
-/// count as 100 µs.
+/// A request of ten kernels in the profile, 200 µs each, and ten that are not and count as 100 µs.
 const HALF_TRACE: &str = "\
 pillion-trace 1
 device V100-SXM2-16GB
@@ -395,7 +394,7 @@ fn the_status_has_the_share_of_gpu_time_that_is_known_of_jobs_in_either_class() 
     let whole = stage.write("be.toml", &profile_of(&be_trace, 1.0));
     let _server = stage.start_server();
     let daemon = stage.start_daemon("name = \"pillion\"");
-    // Without the kernels of its own by which the replay checks what the device does.
+    // Without the replay's own check kernels.
     let start = |name: &str, rank: u16, trace: &Path, profile: &Path| {
         let mut replay = stage.replay(name, rank, trace, Some(profile));
         replay.args(["--check-every", "0"]);
@@ -422,7 +421,7 @@ fn the_status_has_the_share_of_gpu_time_that_is_known_of_jobs_in_either_class() 
     assert_eq!(shares("be"), [100.0, 100.0]);
 }
 
-/// Waits until the shares of a job are these, and shows that people are told so.
+/// Waits until the shares of a job are these, and checks that people see them.
 fn wait_for_shares(daemon: &Daemon, label: &str, known_pct: f64, classed_pct: f64) {
     daemon.job_when(label, "the shares of its GPU time", |job| {
         job["gpu_time_known_pct"] == known_pct && job["gpu_time_classed_pct"] == classed_pct
@@ -435,15 +434,14 @@ fn wait_for_shares(daemon: &Daemon, label: &str, known_pct: f64, classed_pct: f6
 #[test]
 fn nothing_of_a_job_without_a_profile_is_known_until_it_is_learnt() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
-    // Beside it what best-effort jobs launch is looked at all the time.
+    // Beside it best-effort launches are polled all the time.
     let hp = gpu.job("hp", "steady 20").high_priority(&daemon);
     let hp = hp.start_until("round");
     wait_for_shares(&daemon, "hp", 100.0, 100.0);
     let whole = gpu.job("whole", "steady").best_effort(&daemon).start();
     wait_for_shares(&daemon, "whole", 100.0, 100.0);
     whole.finish().expect_success();
-    // Of kernels that do not end nothing is learnt. The later ones wait at the gate, and are written
-    // down.
+    // Kernels that do not end teach nothing. The later ones wait at the gate, and are recorded.
     let endless = gpu.job("endless", "hang").args(&["30000000000", "8"]);
     let endless = endless.best_effort(&daemon).without_profile();
     let endless = endless.start_until("launched");
@@ -457,20 +455,21 @@ fn nothing_of_a_job_without_a_profile_is_known_until_it_is_learnt() {
     }
 }
 
-/// Whether `long`, which takes 2 ms where 100 µs are assumed of what nobody knows, is learnt and told to be too long.
+/// Whether `long` is learnt and reported as too long: it takes 2 ms, and unknown kernels are
+/// assumed to take 100 µs.
 fn is_named(job: &Value) -> bool {
-    // It may not be attached yet.
+    // The job may not be attached yet.
     let kernels = job["too_long"].as_array().into_iter().flatten();
     let mut long = kernels.filter(|kernel| kernel["name"] == "long");
     long.any(|kernel| kernel["expected_ns"].as_u64() > Some(1_000_000))
 }
 
-/// No event of ours may go into a stream that shares its hardware queue, and only its own thread has a handle of a thread's
-/// default stream.
+/// No event of ours may enter a stream that shares its hardware queue, and only its own thread has
+/// a handle of a thread's default stream.
 #[test]
 fn where_only_the_application_sees_completion_durations_are_learnt_from_its_waiting() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
-    // A sum during which nothing of high priority came makes its kernels longer.
+    // A sum without high-priority work in it raises its kernels' durations.
     let hp = gpu.job("hp", "steady 100").high_priority(&daemon).start();
     until("a latency that is known", || {
         daemon.status()["policy"]["hp_latency_ns"].as_u64()
@@ -486,7 +485,8 @@ fn where_only_the_application_sees_completion_durations_are_learnt_from_its_wait
 #[test]
 fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_off() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
-    // Beside its work nothing is found longer than it was told, so it pauses for as long as several kernels of the other.
+    // Beside its work no kernel is found to exceed its stated duration, so it pauses for as long as
+    // several kernels of the other.
     let hp = gpu.job("hp", "steady 20").high_priority(&daemon).start();
     until("a latency that is known", || {
         daemon.status()["policy"]["hp_latency_ns"].as_u64()
@@ -515,6 +515,6 @@ fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_o
     for job in [hp, be] {
         job.finish().expect_success();
     }
-    // What nobody launches any more counts as nothing.
+    // Kernels that are no longer launched count as nothing.
     assert_eq!(daemon.totals("be")["kernels_learnt"], 0);
 }

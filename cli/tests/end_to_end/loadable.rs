@@ -1,9 +1,8 @@
 //! Programs whose C library cannot load the preload library: `pillion run` starts them without it,
-//! and says so.
+//! and reports that.
 //!
-//! There is no newer C library here. So the library that lies beside a copy of `pillion` is one
-//! that needs a version, and a function, that no C library has, linked against a stand-in for one
-//! that has both.
+//! No newer C library is at hand. So the library beside a copy of `pillion` needs a version, and a
+//! function, that no C library has; it is linked against a stand-in for one that has both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,8 @@ use tempfile::TempDir;
 
 use crate::common::{Ended, clean_command, collect, copy_program, pillion, tools};
 
-/// The version that the library needs.
 const VERSION: &str = "GLIBC_2.99";
-/// What is said of the job.
+/// The message about the job.
 const WITHOUT: &str = "the job runs without Pillion";
 
 /// A copy of `pillion` with such a library beside it.
@@ -68,14 +66,14 @@ impl Newer {
         command
     }
 
-    /// What the dynamic loader itself makes of the library.
+    /// The dynamic loader's own behaviour with the library.
     fn preloaded_by_hand(&self, program: &Path) -> Ended {
         let mut command = clean_command(program);
         command.env("LD_PRELOAD", self.path("libpillion.so"));
         collect(command)
     }
 
-    /// The job ends as its program does, and what is said has all `parts`.
+    /// The job ends as its program does, and the message has all `parts`.
     fn expect_started_without(&self, program: &str, parts: &[&str]) {
         let ended = collect(self.pillion(&["run", "--", program])).expect_success();
         assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
@@ -101,7 +99,7 @@ fn a_program_of_an_older_glibc_is_started_without_the_library() {
     assert_ne!(by_hand.code(), 0, "{by_hand:#?}");
     by_hand.expect_errors(&[VERSION]);
     newer.expect_started_without("/bin/true", &[VERSION, "libc.so.6", "GLIBC_2."]);
-    // A script runs by such a program, too, whatever PATH has of `env`.
+    // A script runs by such a program, too, whatever `env` is in PATH.
     let script = newer.path("script");
     crate::common::write_script(&script, "#!/usr/bin/env true\n");
     let ended = collect(newer.pillion(&["run", "--", script.to_str().unwrap()]));
@@ -149,8 +147,8 @@ fn what_leads_to_the_library_is_left_out_and_what_the_user_preloads_is_not() {
     assert!(!ended.output.contains("LD_LIBRARY_PATH"), "{ended:#?}");
 }
 
-/// What a runtime does for a container whose root has this machine's programs: it mounts what the
-/// CDI file says, runs the hook before it changes the root, then the entry point.
+/// A runtime's steps for a container whose root has this machine's programs: it mounts as the CDI
+/// file says, runs the hook before it changes the root, then the entry point.
 #[test]
 fn a_container_whose_image_cannot_load_the_library_starts_without() {
     let newer = Newer::build();

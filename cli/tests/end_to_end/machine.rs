@@ -1,6 +1,6 @@
-//! `pillion demo --gpu`: the way it goes on a machine with a GPU, gone on a software GPU that stands in for this machine's:
-//! real clock, PTX, calibration by events, phases by what MPS there is. What is a software GPU must never be called
-//! anything else.
+//! `pillion demo --gpu` as on a machine with a GPU, on a software GPU that stands in for this
+//! machine's: real clock, PTX, calibration by events, phases according to the available MPS. A
+//! software GPU must never be reported as anything else.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::common::{Ended, Gpu, Process, cargo_folder, clean_command, pillion, t
 
 /// Real seconds of a phase: enough for requests of both jobs to end.
 const SECONDS: &str = "1";
-/// Mean error of calibration, of a request's time. Disturbances make measurements longer and never shorter; on an idle
-/// machine it is below 0.01.
+/// Limit on calibration's mean error, relative to a request's time. Disturbances only lengthen
+/// measurements; on an idle machine the error is below 0.01.
 const ERROR_MAX: f64 = 0.15;
 
 fn demo(gpu: &Gpu, pipes: &Path, arguments: &[&str]) -> Ended {
@@ -30,7 +30,7 @@ fn number(results: &Value, pointer: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no number at {pointer} in {results:#}"))
 }
 
-/// Who counted, counted the same: programs, the kernels on the device, and Pillion.
+/// All parties counted alike: programs, the kernels on the device, and Pillion.
 fn expect_counts_to_agree(results: &Value, phases: &[&str]) {
     let counts = results["counts"].as_object().unwrap();
     let mut found: Vec<&str> = counts.keys().map(String::as_str).collect();
@@ -123,7 +123,8 @@ fn where_the_control_daemon_of_mps_runs_its_phases_are_run_too() {
     expect_counts_to_agree(&results, &phases);
 }
 
-/// What the model says that the kernels take which calibration chose, and what the trace says, ns of one request.
+/// The modelled durations of the kernels that calibration chose, and the trace's, ns of one
+/// request.
 fn modelled_and_asked_ns(folder: &Path) -> (Vec<u64>, Vec<u64>) {
     let text = std::fs::read_to_string(folder.join("calibration.json")).unwrap();
     let calibration: Value = serde_json::from_str(&text).unwrap();
@@ -178,7 +179,7 @@ fn calibrated_kernels_last_as_long_as_those_of_the_trace() {
     let error = off_ns as f64 / asked_ns.iter().sum::<u64>() as f64;
     assert!(error < ERROR_MAX, "{error}");
 
-    // And what was calibrated is what is replayed, with right results.
+    // The calibrated kernels are the ones replayed, with right results.
     let mut command = gpu.command(&replay);
     command
         .arg("--calibrated")
@@ -198,7 +199,7 @@ fn calibrated_kernels_last_as_long_as_those_of_the_trace() {
 fn without_a_gpu_one_line_says_so_and_the_software_gpu_is_used() {
     cargo_folder();
     let mut command = clean_command(pillion());
-    // Where there is a driver it must not be found.
+    // An existing driver must not be found.
     let nowhere = tempfile::tempdir().unwrap();
     std::fs::write(nowhere.path().join("libcuda.so.1"), "not a library").unwrap();
     command
@@ -215,7 +216,7 @@ fn without_a_gpu_one_line_says_so_and_the_software_gpu_is_used() {
         line.contains("no NVIDIA GPU is usable here, so it is the software GPU"),
         "{line}"
     );
-    // The loader's own words, not only that it failed.
+    // The loader's own message, not only the failure.
     assert!(line.contains("file too short"), "{line}");
     let results: Value = serde_json::from_str(&ended.output).unwrap();
     assert_eq!(
@@ -237,13 +238,13 @@ fn a_gpu_that_is_not_there_and_one_that_is_named_twice_are_refused() {
 /// GPUs from Volta to Blackwell; each ptxas knows those of its time.
 const ARCHITECTURES: [&str; 8] = ["70", "75", "80", "86", "89", "90", "100", "120"];
 
-/// What ptxas says of a text: entries with the registers they use; or that it refuses it.
+/// ptxas's result for a text: entries with the registers they use; `None` if it refuses.
 fn assembled(ptxas: &Path, architecture: &str, text: &Path) -> Option<Vec<(String, u32)>> {
     let mut command = clean_command(ptxas);
     command
         .args(["-v", "-o", "/dev/null", &format!("-arch=sm_{architecture}")])
         .arg(text);
-    // It says nothing until it has done all, which on a busy machine takes minutes.
+    // ptxas is silent until the end, which takes minutes on a busy machine.
     let ended = Process::start("ptxas", command).finish_whenever();
     if !ended.status.success() {
         return None;
@@ -297,8 +298,8 @@ fn the_ptx_of_every_kernel_is_taken_by_ptxas_for_all_architectures_with_the_regi
                     continue;
                 };
                 let kernel = &asked[index.parse::<usize>().unwrap()];
-                // Memory-bound kernels use what they need; a chain in a register too few would be one that the
-                // compiler has done away with.
+                // Memory-bound kernels use what they need; a chain with a register too few would
+                // have been optimised away by the compiler.
                 let near = kernel.registers * 3 / 4..=kernel.registers * 5 / 4 + 8;
                 let is_right = name.starts_with("pillion_memory") || near.contains(&used);
                 assert!(
@@ -315,7 +316,7 @@ fn the_ptx_of_every_kernel_is_taken_by_ptxas_for_all_architectures_with_the_regi
             "no ptxas knows sm_{needed}: {seen:?} of {assemblers:?}"
         );
     }
-    // A ptxas that takes anything would show nothing.
+    // A ptxas that accepts anything would show nothing.
     std::fs::write(&text, ptx.replacen("fma.rn.f32", "fma.rn.f33", 1)).unwrap();
     assert!(
         assemblers

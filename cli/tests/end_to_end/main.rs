@@ -1,8 +1,8 @@
 //! Real jobs, the real preload library, the real daemon, on the software GPU in real time.
 //!
-//! What a program prints, what it counts and how it ends is compared with a run without Pillion, with the daemon's status
-//! and with the device server's own counters. The C programs are in `tests/programs`; `common` builds all there is to
-//! build. Times are nanoseconds (`_ns`) or milliseconds (`_ms`).
+//! Each program's output, counts and end are compared with a run without Pillion, with the daemon's
+//! status and with the device server's own counters. The C programs are in `tests/programs`;
+//! `common` builds everything. Times are nanoseconds (`_ns`) or milliseconds (`_ms`).
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"

@@ -1,5 +1,5 @@
-//! What a guest in somebody else's process does not do: take signals, change the process, wait, work at load, work after
-//! the end, be tied to a place.
+//! A guest in another process does not take signals, change the process, wait, work at load, work
+//! after the end, or depend on a place.
 
 use protocol::hello::JobClass;
 
@@ -7,7 +7,7 @@ use crate::common::{Daemon, Gpu, Job, Program, library};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 
-/// Runs a linked program alone and in both classes, and compares what it prints and how it ends.
+/// Runs a linked program alone and in both classes, and compares its output and its end.
 fn expect_same(program: &'static str, arguments: &[&str]) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", Program::Linked(program));
@@ -35,7 +35,8 @@ fn calls_from_destructors_and_after_main_are_answered_as_by_the_driver() {
     expect_same("late", &[]);
 }
 
-/// A process whose driver is in its null mode, so that every system call and every lock would be ours.
+/// A process whose driver is in its null mode, so that every system call and every lock would be
+/// ours.
 fn quiet(gpu: &Gpu, daemon: &Daemon, class: JobClass, how: &str) -> Job {
     let job = gpu.job(class.name(), "quiet");
     job.args(&[how, "20000"])
@@ -67,7 +68,7 @@ fn a_best_effort_launch_inside_its_lease_allocates_locks_and_looks_up_nothing() 
 #[test]
 fn the_watch_on_launches_would_see_what_it_is_for() {
     let (gpu, daemon) = Gpu::with_null_daemon();
-    // Best-effort launches read the clock, which the strict watch kills for.
+    // Best-effort launches read the clock, for which the strict watch kills.
     let ended = quiet(&gpu, &daemon, JobClass::BestEffort, "strict").run();
     assert!(!ended.status.success(), "{ended:#?}");
 }

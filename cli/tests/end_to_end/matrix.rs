@@ -1,15 +1,21 @@
-//! The matrix: whatever a program does about SIGTERM and SIGINT, and wherever they meet it, it prints what it prints without
-//! us, ends as it ends without us, and leaves no work behind on the device.
+//! The matrix: whatever a program does about SIGTERM and SIGINT, and wherever they reach it, it
+//! prints the same as without us, ends the same, and leaves no work behind on the device.
 //!
-//! | what is asked to end | × signal | × where |
-//! |---|---|---|
-//! | a C program with the default, SIG_IGN, a handler, a handler with SA_SIGINFO on a stack of its own, signalfd, sigwait; a Python program with Python's defaults, with handlers; the parent of a DataLoader's workers; an agent like torchrun's with its workers; a pipeline of a shell's | SIGTERM, SIGINT | idle, launching, synchronising, capturing, each with work in flight; held at the gate with work in flight |
+//! A cell combines:
 //!
-//! Every cell is run without us and in both classes; held are best-effort jobs only, by a rule of faults: without end, until the
-//! signal comes or, where the program goes on after it, somebody says `pillion resume`. Once the signal is sent, the device still has work of
-//! the process in flight that was there before; a cell in which it has none any more, because the machine was slow, is run again with
-//! work that takes longer.
-//! The cells of one row are run a few at a time.
+//! - what is asked to end: a C program with the default, SIG_IGN, a handler, a handler with
+//!   SA_SIGINFO on a stack of its own, signalfd, sigwait; a Python program with Python's defaults,
+//!   with handlers; the parent of a DataLoader's workers; an agent like torchrun's with its
+//!   workers; a pipeline of a shell's;
+//! - the signal: SIGTERM, SIGINT;
+//! - where: idle, launching, synchronising, capturing, each with work in flight; held at the gate
+//!   with work in flight.
+//!
+//! Every cell is run without us and in both classes. Only best-effort jobs are held, by a rule of
+//! faults: without end, until the signal comes or, if the program goes on after it, until `pillion
+//! resume`. After the signal the device still has earlier work of the process in flight; if it has
+//! none, because the machine was slow, the cell is run again with longer work. The cells of one row
+//! are run a few at a time.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -27,30 +33,30 @@ const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const PLACES: [&str; 5] = ["idle", "launching", "synchronising", "capturing", HELD];
 const HELD: &str = "held";
-/// How long each of the two kernels lasts that are in flight at first, ns: in the first run, and in further ones.
+/// Duration of each of the two first kernels in flight, ns: in the first run, and in further ones.
 const LASTING_NS: [u64; 4] = [150_000_000, 600_000_000, 2_400_000_000, 6_000_000_000];
-/// So many of them there are, and nothing that is launched after them is complete before they are.
+/// The number of these kernels; nothing launched after them is complete before they are.
 const LASTING: u64 = 2;
-/// How long a process may wait for what is in flight: longer than the longest kernels last, and less than is waited for here. So a process that was
-/// stopped with a lock that the wait needs (docs/limits.md) ends late, and one that hangs is seen.
+/// A process's limit on waiting for work in flight: longer than the longest kernels, and shorter
+/// than the tests' timeout. So a process stopped with a lock that the wait needs (docs/limits.md)
+/// ends late, and a hang is visible.
 const DRAIN_MS: &str = "30000";
 /// Cells of one row at a time.
 const AT_ONCE: usize = 3;
 
-/// What is asked to end.
+/// The program that is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     /// `asked_to_end.c` with this disposition.
     C(&'static str),
     /// `asked_to_end.py` with this one.
     Python(&'static str),
-    /// An agent that passes the signal on to two workers.
+    /// An agent that forwards the signal to two workers.
     Elastic,
-    /// The group of processes of `asked_to_end | cat`, where `cat` outlives it.
+    /// The process group of `asked_to_end | cat`, where `cat` outlives it.
     Pipeline,
 }
 
-/// A place in a row.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     signal: Signal,
@@ -63,7 +69,8 @@ fn cells() -> impl Iterator<Item = Cell> {
         .flat_map(|signal| PLACES.map(|place| Cell { signal, place }))
 }
 
-/// Two GPUs with a daemon each: one for jobs that run, and one where best-effort jobs are held, one at a time.
+/// Two GPUs with a daemon each: one for running jobs, and one where best-effort jobs are held, one
+/// at a time.
 struct Stage {
     gpu: Gpu,
     daemon: Daemon,
@@ -98,14 +105,14 @@ impl Stage {
         }
     }
 
-    /// How many launches of that label are complete: each process's in the order in which they were made.
+    /// The number of complete launches of that label: each process's in order.
     fn completed(gpu: &Gpu, label: &str) -> u64 {
         gpu.counts(label)["launches_completed"]
             .as_u64()
             .unwrap_or(0)
     }
 
-    /// Waits until the job is where it is to be signalled.
+    /// Waits until the job has reached the place for the signal.
     fn wait_until_there(&self, place: &str, label: &str) {
         if place == HELD {
             self.held.inject("xid 92");
@@ -118,7 +125,6 @@ impl Stage {
         }
     }
 
-    /// Lets go what is held, if anything is.
     fn resume(&self) {
         let resumed = self.held.tell(&self.holding, &["resume"]);
         let is_nothing = resumed.errors.contains("nothing is held");
@@ -137,7 +143,7 @@ impl Stage {
                 .under(daemon.socket(), class)
                 .env("LASTING_NS", lasting_ns.to_string())
                 .env("PILLION_DRAIN_MS", DRAIN_MS)
-                // Not that its kernels are in no profile.
+                // Hides that its kernels are in no profile.
                 .env("PILLION_LOG", "error");
             let mut is_with_work = false;
             let is_sent = || {
@@ -181,7 +187,7 @@ impl Stage {
     }
 }
 
-/// All that it launched is complete when it has ended.
+/// All its launches are complete when it has ended.
 fn expect_drained(gpu: &Gpu, daemon: &Daemon, label: &str) {
     daemon.wait_for_clients(label, 0);
     let counts = gpu.counts(label);
@@ -190,7 +196,7 @@ fn expect_drained(gpu: &Gpu, daemon: &Daemon, label: &str) {
     assert_eq!(&counts["launches_completed"], launches, "{label}");
 }
 
-/// What it printed, without process ids.
+/// Its output, without process ids.
 fn told(ended: &Ended) -> Vec<&str> {
     let lines = ended.output.lines();
     lines.filter(|line| !line.starts_with("pids ")).collect()
@@ -211,8 +217,9 @@ impl Row {
                 .arg(program)
                 .arg(place),
             Self::Pipeline => {
-                // Job control gives the pipeline a group of its own. In the foreground, as a shell that has not come to its
-                // `wait` yet forgets a job that ends in the background.
+                // Job control gives the pipeline a group of its own. In the foreground, because a
+                // shell that has not reached its `wait` yet forgets a job that ends in the
+                // background.
                 let text = format!(
                     "set -m -o pipefail\n\
                      {} default {place} | (trap '' TERM INT; echo pids $(cut -d' ' -f5 /proc/self/stat); exec cat)\n\
@@ -224,17 +231,16 @@ impl Row {
         }
     }
 
-    /// Whether it goes on after the signal.
     fn goes_on(self, signal: Signal) -> bool {
         match self {
             Self::C(how) => how != "default",
-            // Python's own handler only makes a note: the launch has to come back for it.
+            // Python's own handler only sets a flag: the launch has to return first.
             Self::Python(how) => how == "handler" || signal == Signal::INT,
             Self::Elastic | Self::Pipeline => false,
         }
     }
 
-    /// Starts it, sends the signal once it is ready and where it is to be met, and waits for its end.
+    /// Starts it, sends the signal once it is ready and at its place, and waits for its end.
     fn signalled(
         self,
         job: Job,
@@ -264,8 +270,8 @@ impl Row {
         }
     }
 
-    /// What it wrote to standard error. Of Python's the last line, as before it comes the line of the script that was
-    /// interrupted, which is a race's; a shell names processes by their ids.
+    /// Its standard error. Python's last line only: the line before names the interrupted line of
+    /// the script, which varies; a shell names processes by their ids.
     fn complaint(self, ended: &Ended) -> Option<&str> {
         match self {
             Self::C(_) => Some(&ended.errors),
@@ -342,7 +348,7 @@ fn a_handler_in_python_is_called_as_without_us() {
     Row::Python("handler").expect_unchanged();
 }
 
-/// As torchrun does: started, forwarded to, waited for, and judged by how they end.
+/// As torchrun does: workers are started, signalled, awaited, and judged by how they end.
 // census: G7
 #[test]
 fn an_agent_that_passes_the_signal_on_sees_its_workers_end_as_without_us() {
@@ -372,7 +378,7 @@ impl Loader {
         }
     }
 
-    /// What the parent of a DataLoader's workers says and how it ends when it is signalled there.
+    /// The output and end of a parent of DataLoader workers that is signalled there.
     fn signalled(
         &mut self,
         cell: Cell,
@@ -405,11 +411,11 @@ impl Loader {
         said
     }
 
-    /// Workers end with their parent; PyTorch's look every five seconds whether it is there.
+    /// Workers end with their parent; PyTorch's check every five seconds whether it lives.
     fn finish(self) {
         let are_gone = || self.pids.iter().all(|pid| is_gone(*pid));
         let ended = try_until(are_gone);
-        // Nobody else would.
+        // Nobody else would end them.
         let left = self.pids.iter().filter(|pid| !is_gone(**pid));
         for pid in left.copied().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
@@ -419,7 +425,7 @@ impl Loader {
     }
 }
 
-/// Whether that process has ended. Whoever it was left to may not have noticed.
+/// Whether that process has ended. Its new parent may not have reaped it.
 fn is_gone(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().unwrap_or_default();
@@ -460,7 +466,7 @@ fn the_parent_of_a_dataloaders_workers_ends_as_without_us() {
                 let before = Stage::completed(gpu, label);
                 let is_sent = || {
                     is_with_work = Stage::completed(gpu, label) - before < LASTING;
-                    // Python's own handler only makes a note: the launch has to come back for it.
+                    // Python's own handler only sets a flag: the launch has to return first.
                     if is_held && cell.signal == Signal::INT {
                         stage.resume();
                     }

@@ -1,12 +1,12 @@
-//! Memory in every form: programs that hold, move and fill it run as they would without Pillion, and program, Pillion
-//! and device count the same of each family.
+//! Memory in every form: programs that allocate, copy and fill it run as without Pillion, and
+//! program, Pillion and device count each family alike.
 
 use protocol::hello::JobClass;
 use serde_json::Value;
 
 use crate::common::{Daemon, Ended, Gpu, Program};
 
-/// What all three count under the same name.
+/// Counted by all three under the same name.
 const COUNTED: [&str; 5] = [
     "allocations",
     "allocated_bytes",
@@ -22,11 +22,11 @@ const DIRECTIONS: [(&str, &str); 3] = [
     ("copied_other_bytes", "copied_d2d_bytes"),
 ];
 
-/// Whether the calls of a family name the directions of their copies.
+/// Whether the calls of a family state the directions of their copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Yes,
-    /// The driver finds them out: only the sum is the same.
+    /// The driver finds the direction: only the sum is the same.
     No,
 }
 
@@ -128,7 +128,7 @@ fn fills_of_every_width_and_shape_are_counted() {
     expect_equal("sets", Named::Yes);
 }
 
-/// What is counted of each device: by the program, by Pillion and the device.
+/// Counted for each device by the program, Pillion and the device.
 const OWNED: [&str; 3] = ["allocations", "allocated_bytes", "frees"];
 
 // census: D4
@@ -138,7 +138,7 @@ fn memory_is_counted_on_its_own_device_whichever_is_current() {
     let sockets = std::env::join_paths(gpus.each_ref().map(|gpu| gpu.path("gpu.sock"))).unwrap();
     for (managed, gpu) in gpus.iter().enumerate() {
         let daemon = gpu.daemon("");
-        // Where clients look for it by its device, which nobody names to them.
+        // Where clients look for it by its device, which nothing states to them.
         let status = daemon.status();
         let uuid = status["gpu"]["uuid"].as_str().expect("an identity");
         let runtime = gpu.path("runtime");

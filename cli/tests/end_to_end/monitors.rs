@@ -1,5 +1,5 @@
-//! What monitors that nobody wrote for this say inside a job: its share of the device and its own processes; outside, and in
-//! a job without a quota, what NVML says.
+//! Third-party monitors: inside a job they show its share of the device and its own processes;
+//! outside, and in a job without a quota, NVML's data.
 
 use std::process::Command;
 
@@ -11,11 +11,11 @@ const MIB: u64 = 1 << 20;
 /// The memory of a V100 with 16 GiB, as the software GPU has it.
 const DEVICE_MIB: u64 = 16 << 10;
 const QUOTA_MIB: u64 = 1 << 10;
-/// What the job holds, and what a process outside has.
+/// Memory of the job, and of a process outside.
 const HELD_MIB: u64 = 300;
 const OTHER_MIB: u64 = 64;
 
-/// A job that holds memory of the device, and a process outside that does.
+/// A job with device memory, and a process outside with some.
 struct Two {
     gpu: Gpu,
     daemon: Daemon,
@@ -47,7 +47,7 @@ impl Two {
         }
     }
 
-    /// A python program of `module`, of which nothing is left in anybody's home.
+    /// A Python program of `module`, which leaves nothing in a home folder.
     fn python(&self, module: &str) -> Command {
         let mut command = self.gpu.command(tools::python(&[module]));
         command.arg("-B").env("HOME", self.gpu.path(""));
@@ -64,7 +64,7 @@ impl Two {
         command
     }
 
-    /// What nvidia-ml-py says, by the arguments of [`Two::inside`] or outside.
+    /// nvidia-ml-py's output, by the arguments of [`Two::inside`] or outside.
     fn monitor(&self, job: Option<(&str, &str)>) -> Value {
         let mut command = self.python("pynvml");
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -78,7 +78,7 @@ impl Two {
         document["devices"][0].take()
     }
 
-    /// All that has memory of the device.
+    /// All processes with device memory.
     fn everybody(&self) -> Vec<(u32, u64)> {
         let mut all = vec![
             (self.job.pid(), HELD_MIB * MIB),
@@ -117,10 +117,10 @@ fn nvidia_ml_py_in_a_job_says_what_the_job_has_and_outside_what_the_device_has()
     let own = [(two.job.pid(), HELD_MIB * MIB)];
     let inside = ask("job", "best-effort");
     expect(&inside, [QUOTA_MIB, HELD_MIB, QUOTA_MIB - HELD_MIB], &own);
-    // A job without a quota sees the device; so does a process that is of no job.
+    // A job without a quota sees the device; so does a process of no job.
     expect(&ask("hp", "high-priority"), device, &two.everybody());
     expect(&ask("", "best-effort"), device, &two.everybody());
-    // A quota can be more than is free.
+    // A quota can exceed the free memory.
     let words = ["set", "job", "--memory", "100%"];
     two.gpu.tell(&two.daemon, &words).expect_success();
     expect(
@@ -128,7 +128,7 @@ fn nvidia_ml_py_in_a_job_says_what_the_job_has_and_outside_what_the_device_has()
         [DEVICE_MIB, HELD_MIB, all],
         &own,
     );
-    // Nothing else is told otherwise than it is.
+    // Everything else is reported unchanged.
     let mut same = [outside, inside];
     for said in &mut same {
         for own in [
@@ -194,7 +194,8 @@ fn gpustat_and_nvitop_in_a_job_show_what_the_job_has() {
     );
 }
 
-/// The program is linked with NVML, finds it with `dlsym`, and asks in a child of a fork, with memory of its own.
+/// The program is linked with NVML, finds it with `dlsym`, and asks in a child of a fork, with
+/// memory of its own.
 #[test]
 fn a_program_that_holds_memory_is_told_by_nvml_what_the_driver_tells_it() {
     let two = Two::start();
@@ -220,7 +221,8 @@ fn a_program_that_holds_memory_is_told_by_nvml_what_the_driver_tells_it() {
         assert_eq!(ended.asked(&format!("{way}_own")), 1, "{way}: {ended:#?}");
     }
     assert_eq!((asked("driver_total"), asked("driver_free")), (512, 384));
-    // Without a daemon each process keeps the quota by itself, and nobody says who else is of the job.
+    // Without a daemon each process keeps the quota by itself, and the other processes of the job
+    // are unknown.
     let nowhere = std::path::Path::new("/nowhere/pillion.sock");
     let ended = start(Some("512MiB"), nowhere);
     for (way, used) in [("linked", 128), ("found", 128), ("forked", 0)] {

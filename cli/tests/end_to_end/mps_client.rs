@@ -1,10 +1,11 @@
-//! Nothing of ours becomes a client of MPS: a process that initialises CUDA is one for life, and keeps clients of other users waiting.
+//! Pillion's own programs never become clients of MPS: a process that initialises CUDA stays one
+//! for life, and keeps clients of other users waiting.
 
 use std::os::unix::net::UnixListener;
 
 use crate::common::{Gpu, clean_command, collect, driver_folder, pillion};
 
-/// Connections since the last time.
+/// Connections since the last call.
 fn connections(listener: &UnixListener) -> usize {
     std::iter::from_fn(|| listener.accept().ok()).count()
 }
@@ -44,7 +45,7 @@ fn who_starts_and_examines_daemons_and_jobs_is_no_client_of_mps() {
             .env("CUDA_MPS_PIPE_DIRECTORY", folder.path())
             .env("SOFTGPU_MPS_CLIENT", "1");
         let ended = collect(command);
-        // The doctor may have found something.
+        // The doctor may report problems.
         assert!(ended.code() <= 1, "{arguments:?}: {ended:#?}");
     }
     assert_eq!(connections(&control), 0);

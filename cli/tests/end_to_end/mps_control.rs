@@ -1,6 +1,6 @@
 //! The control daemon of MPS: NVIDIA's own, which answers without a GPU, and the stand-in, which
-//! says the same and has servers and clients besides (`softgpu/mps`; `docs/mps.md` has what was
-//! asked).
+//! gives the same answers and has servers and clients besides (`softgpu/mps`; `docs/mps.md` lists
+//! the queries).
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -23,15 +23,14 @@ use crate::common::{
 use crate::events::event_when;
 use crate::real_driver::brought;
 
-/// What of NVIDIA's was asked.
+/// Releases of NVIDIA's that were queried.
 const RELEASES: [&str; 3] = ["535", "550", "555"];
 /// Another user than root.
 const OTHER: u32 = 4321;
-/// What programs end with whose call has failed (`cuda_min.h`).
+/// Exit status of a program whose call failed (`cuda_min.h`).
 const CUDA_FAILED: i32 = 90;
 const WELL: &str = "launch 0 wait 0";
 
-/// A control daemon with its program and its folders.
 struct Mps {
     folder: TempDir,
     program: PathBuf,
@@ -65,7 +64,7 @@ impl Mps {
         mps
     }
 
-    /// The same, which somebody else is to start.
+    /// [`Self::beside`], to be started by somebody else.
     fn unstarted(gpu: &Gpu) -> Self {
         let mut mps = Self::stand_in("550");
         let socket = gpu.socket();
@@ -120,12 +119,12 @@ impl Mps {
         self.run(&["-d"]).expect_success();
     }
 
-    /// What the program says to a text on its standard input.
+    /// The program's answer to a text on its standard input.
     fn say(&self, text: &str) -> Ended {
         self.say_as(&[], text)
     }
 
-    /// The same, run by these words.
+    /// [`Self::say`], run by these words.
     fn say_as(&self, words: &[&str], text: &str) -> Ended {
         let mut command = clean_command("sh");
         command.args(["-c", "text=$1; shift; printf %s \"$text\" | \"$@\"", "sh"]);
@@ -133,7 +132,7 @@ impl Mps {
         collect(self.in_environment(command))
     }
 
-    /// The answer to one command that the daemon takes.
+    /// The answer to one command that the daemon accepts.
     fn ask(&self, command: &str) -> String {
         self.say(&format!("{command}\n")).expect_success().output
     }
@@ -173,7 +172,7 @@ impl Mps {
         fcntl_lock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 
-    /// Its program for who asks MPS by it.
+    /// The command line for callers that ask MPS by its program.
     fn words(&self) -> Vec<String> {
         let variables = self.environment.iter();
         let variables = variables.map(|(name, value)| format!("{name}={}", value.display()));
@@ -187,7 +186,6 @@ impl Mps {
         mps::is_there(&self.words(), stop.as_fd())
     }
 
-    /// Has MPS end what a process has in flight.
     fn terminate(&self, pid: u32) -> Result<(), String> {
         let number = Pid::from_raw(pid.try_into().unwrap()).unwrap();
         let process: OwnedFd = pidfd_open(number, PidfdFlags::empty()).unwrap();
@@ -210,12 +208,12 @@ impl Drop for Mps {
     }
 }
 
-/// What it said, and how it ended.
+/// Exit status and output.
 fn said(ended: Ended) -> (i32, String, String) {
     (ended.code(), ended.output, ended.errors)
 }
 
-/// Launches once, and says what that came to.
+/// Requests a launch; returns its result.
 fn launch(process: &mut Process) -> String {
     process.write("\n");
     process.next_line()
@@ -227,7 +225,7 @@ fn start(gpu: &Gpu, label: &str) -> Process {
     process
 }
 
-/// A process whose context is refused by this code.
+/// A process whose context is refused with this code.
 fn expect_refused(gpu: &Gpu, code: u32) {
     let ended = gpu.job("refused", "faulty").run();
     assert_eq!(ended.code(), CUDA_FAILED, "{ended:#?}");
@@ -239,7 +237,7 @@ fn kill(pid: u32) {
     kill_process(pid, Signal::KILL).unwrap();
 }
 
-/// Everything that has an answer without a device, in this order: settings stay.
+/// Every command with an answer without a device, in this order: settings persist.
 const COMMANDS: [&str; 79] = [
     "",
     "   ",
@@ -322,7 +320,7 @@ const COMMANDS: [&str; 79] = [
     "quit",
 ];
 
-/// What NVIDIA's says of everything here is what the stand-in says.
+/// NVIDIA's answers to all commands here are the stand-in's.
 #[test]
 fn the_stand_in_answers_every_command_as_nvidias_control_daemon_does_without_a_device() {
     for release in RELEASES {
@@ -355,13 +353,13 @@ fn the_stand_in_answers_every_command_as_nvidias_control_daemon_does_without_a_d
     }
 }
 
-/// No release says its number: R535, R550 and R555 have no `-v`, and their help has none. What
-/// tells them apart is what they refuse.
+/// No release states its number: R535, R550 and R555 have no `-v`, and their help has none. Their
+/// refusals distinguish them.
 #[test]
 fn releases_are_told_apart_by_what_they_say() {
     for release in RELEASES {
         for mps in [Mps::real(release), Mps::stand_in(release)] {
-            // It speaks with a daemon, where it knows no such option.
+            // The program connects to a daemon even for an unknown option.
             let option = mps.run(&["-v"]);
             assert_eq!(option.code(), 1);
             let is_text = option.errors.is_empty() && !option.output.is_empty();
@@ -374,7 +372,7 @@ fn releases_are_told_apart_by_what_they_say() {
     }
 }
 
-/// A refusal is no error of the program's: it exits with 0, and only the text tells.
+/// A refusal is no error of the program's: it exits with 0, and only the text shows it.
 #[test]
 fn nvidias_control_daemon_is_found_and_its_refusals_are_taken_for_such() {
     for release in RELEASES {
@@ -390,7 +388,7 @@ fn nvidias_control_daemon_is_found_and_its_refusals_are_taken_for_such() {
     }
 }
 
-/// Its logs are no files then.
+/// In the foreground there are no log files.
 #[test]
 fn a_control_daemon_in_the_foreground_writes_its_log_to_standard_output_alone() {
     for release in RELEASES {
@@ -411,7 +409,7 @@ fn a_control_daemon_in_the_foreground_writes_its_log_to_standard_output_alone() 
     }
 }
 
-/// What a user may who did not start the daemon.
+/// The rights of a user who did not start the daemon.
 #[test]
 fn another_user_may_ask_and_not_end_nvidias_control_daemon() {
     let words = ["setpriv", "--reuid", "4321", "--clear-groups", "--"];
@@ -482,7 +480,7 @@ fn a_servers_death_takes_its_clients_and_newcomers_are_refused_until_these_are_g
     let mut next = start(&gpu, "next");
     assert_ne!(mps.server(), Some(server));
     assert_eq!(launch(&mut next), WELL);
-    // As NVIDIA's daemon says of one that a signal has ended.
+    // NVIDIA's daemon reports this for a server that a signal has ended.
     let ended = format!("Server {server} exited with status 0\n");
     assert!(mps.log().contains(&ended), "{}", mps.log());
     next.finish().expect_success();
@@ -554,7 +552,7 @@ fn where_a_daemon_manages_mps_jobs_come_back_after_their_servers_death_and_the_n
     for job in &mut jobs {
         until("the loss", || launch(job) == "launch 806 wait 806");
     }
-    // Who supervises them starts them anew.
+    // Their supervisor restarts them.
     for job in jobs {
         job.finish().expect_success();
     }

@@ -1,5 +1,5 @@
-//! MPS that a daemon manages (`[mps] manage`): a script in place of its control daemon, and
-//! NVIDIA's own one, which runs without a GPU.
+//! MPS managed by a daemon (`[mps] manage`): with a script as its control daemon, and with NVIDIA's
+//! own one, which runs without a GPU.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::real_driver::brought;
 
 const PIPES_ENV: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// A control daemon and the program that speaks with it, as files: it is there while there is one
-/// called `running`, and cannot be started while there is one called `broken`.
+/// A control daemon and its program, as files: the daemon runs while a file `running` exists, and
+/// cannot be started while a file `broken` exists.
 struct Script {
     folder: PathBuf,
 }
@@ -73,7 +73,7 @@ impl Script {
         gpu.daemon_at_with(socket, &sections, (PIPES_ENV, &self.folder))
     }
 
-    /// How often it was asked or told this.
+    /// How often it received this command.
     fn count(&self, word: &str) -> usize {
         let asked = fs::read_to_string(self.folder.join("asked")).unwrap_or_default();
         asked.lines().filter(|line| line.starts_with(word)).count()
@@ -88,7 +88,7 @@ fn state_when(daemon: &Daemon, state: &str) -> Value {
     daemon.status_when(state, |status| status["mps"]["state"] == state)["mps"].clone()
 }
 
-/// One process that launches when it is asked to.
+/// A process that launches on request.
 fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let job = gpu.job(label, "faulty");
     let job = match label {
@@ -135,7 +135,7 @@ fn mps_is_started_where_there_is_none_and_anew_when_it_ends_and_given_up_when_th
 fn best_effort_jobs_wait_for_a_broken_server_that_is_used_and_nobody_restarts_it() {
     let gpu = Gpu::start("mps");
     let script = Script::new(&gpu);
-    // Of a client that has not said that it has lost anything.
+    // With a client that has reported no loss.
     script.set("servers", "4242\n");
     script.set("status", "ACTIVE\n");
     script.set("clients", "1\n");
@@ -263,7 +263,7 @@ fn restarts_count_on_when_pilliond_is_killed_and_what_was_given_up_stays_so() {
     assert_eq!(seen["restarts"], 3, "{seen}");
     daemon.kill();
     assert_eq!(script.count("start"), 4);
-    // A file that nobody can read stops nobody.
+    // An unreadable file stops nothing.
     let folder = fs::read_dir(gpu.path(".")).unwrap();
     let mut paths = folder.map(|entry| entry.unwrap().path());
     let is_lock = |path: &PathBuf| {
@@ -279,7 +279,7 @@ fn restarts_count_on_when_pilliond_is_killed_and_what_was_given_up_stays_so() {
     assert_eq!(seen["restarts"], 0, "{seen}");
 }
 
-/// NVIDIA's control daemon of a series, with folders of its own; ended with this.
+/// NVIDIA's control daemon of a series, with folders of its own; ended on drop.
 struct Nvidia {
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -303,7 +303,6 @@ impl Nvidia {
         gpu.daemon_at_with(socket, &sections, (PIPES_ENV, self.folder.path()))
     }
 
-    /// Its process, of which the daemon says this.
     fn pid(mps: &Value) -> Pid {
         let pid = mps["pid"].as_i64().expect("the lock's holder");
         Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
@@ -326,7 +325,7 @@ impl Drop for Nvidia {
     }
 }
 
-/// So that a failed test leaves no process that is stopped.
+/// Ensures that a failed test leaves no stopped process.
 struct Stopped(Pid);
 
 impl Drop for Stopped {
@@ -352,7 +351,7 @@ fn nvidias_control_daemon_outlives_a_killed_daemon_and_the_next_one_adopts_it() 
         let seen = state_when(&daemon, "running");
         assert_eq!(Nvidia::pid(&seen), pid);
         assert_eq!(seen["supervised_by_us"], true, "{seen}");
-        // Its end is noticed at once, and another one is there after a second.
+        // The daemon notices the end at once, and another one runs after a second.
         kill_process(pid, Signal::KILL).unwrap();
         event_when(&gpu, &daemon, "mps-restarted", |_| true);
         let anew = state_when(&daemon, "running");
@@ -378,7 +377,7 @@ fn a_control_daemon_that_hangs_delays_nobody_and_is_replaced_where_it_has_no_ser
     let stopped = Stopped(pid);
     kill_process(pid, Signal::STOP).unwrap();
     until("that it hangs is told", || {
-        // All of this goes on meanwhile.
+        // Jobs launch, and events are listed, meanwhile.
         launch(&mut hp);
         launch(&mut be);
         has_event("mps-fault", "does not answer")

@@ -1,5 +1,6 @@
-//! Who begins while no daemon answers, or is refused at first, is the client of the first that takes it: gated or protected from then on, and
-//! counted from the beginning. Until then it ends as a client does, with nothing in flight.
+//! A process that begins while no daemon answers, or that is refused at first, attaches to the
+//! first daemon that accepts it: gated or protected from then on, and counted from the beginning.
+//! Until then it ends as a client does, with nothing in flight.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ const POLICIES: [&str; 2] = [
     "on_daemon_loss = \"hold\"\nmax_hold_ms = 60000",
 ];
 
-/// Where a daemon was, which has ended.
+/// The socket of a daemon that has ended.
 fn left_by(gpu: &Gpu, signal: Signal, policy: &str) -> PathBuf {
     let daemon = gpu.daemon(policy);
     let socket = daemon.socket().to_owned();
@@ -30,7 +31,7 @@ fn steady(gpu: &Gpu, label: &str, socket: &Path, class: JobClass) -> Process {
     process
 }
 
-/// All that it did and holds is known there.
+/// All its launches and memory are known there.
 fn expect_to_be_clients(gpu: &Gpu, daemon: &Daemon, jobs: Vec<(&str, Process)>) {
     for (label, process) in jobs {
         daemon.wait_for_clients(label, 1);
@@ -72,7 +73,8 @@ fn who_begins_before_the_first_daemon_is_its_client() {
     expect_to_be_clients(&gpu, &daemon, jobs);
 }
 
-/// What was launched before there was anybody to tell keeps others from launching beside it, and who waits for its end goes on after it.
+/// Work launched before there was a daemon keeps others from launching beside it, and a process
+/// that waits for its end goes on after it.
 #[test]
 fn what_is_in_flight_from_before_the_first_daemon_holds_others_back_until_it_ends() {
     for on_loss in ["run", "hold"] {
@@ -109,7 +111,8 @@ fn best_effort_work_in_flight_from_before_the_first_daemon_is_in_flight_there() 
     be.signal(Signal::KILL);
 }
 
-/// The one that ends has a kernel in flight all the time, and its neighbour is lost with it if that is not waited for.
+/// The ending process has a kernel in flight all the time, and its neighbour is lost if that is not
+/// waited for.
 #[test]
 fn who_is_asked_to_end_before_any_daemon_is_there_takes_nobody_along() {
     for class in CLASSES {
@@ -155,7 +158,7 @@ fn who_is_refused_at_first_is_the_next_daemons_client_where_that_allows_it() {
     other.finish().expect_success();
 }
 
-/// The quota is kept by the process itself until a daemon keeps it, for the job.
+/// The process itself keeps the quota until a daemon keeps it for the job.
 #[test]
 fn a_quota_that_no_daemon_keeps_at_first_is_the_jobs_at_the_next_one() {
     let gpu = Gpu::start("mps");
@@ -175,7 +178,7 @@ fn a_quota_that_no_daemon_keeps_at_first_is_the_jobs_at_the_next_one() {
     });
 }
 
-/// A library that is preloaded everywhere costs those nothing that nobody wants to be managed.
+/// A library that is preloaded everywhere must cost unmanaged processes nothing.
 #[test]
 fn whom_nobody_wants_to_be_managed_gets_no_thread_and_says_nothing() {
     let gpu = Gpu::start("mps");

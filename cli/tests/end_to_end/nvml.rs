@@ -1,5 +1,5 @@
-//! The stand-in for NVML: what tools that nobody wrote for this say of the software GPU, beside what its device server
-//! says and what the programs on it do.
+//! The stand-in for NVML: third-party tools' view of the software GPU against the device server's
+//! statistics and the programs' activity.
 
 use std::process::Command;
 
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Gpu, Process, Program, collect, tools, until};
 
-/// What the programs hold of the device.
 const BUSY_MIB: u64 = 64;
 const RESTING_MIB: u64 = 3;
 const MIB: u64 = 1 << 20;
@@ -26,16 +25,15 @@ fn resting(gpu: &Gpu) -> Process {
     process
 }
 
-/// The modules of the packages that are shown the GPU.
+/// A Python module of the packages that sees the GPU.
 fn python(gpu: &Gpu, module: &str) -> Command {
     let interpreter = tools::python(&[module]);
     let mut command = gpu.command(interpreter);
-    // Nothing of a run may be left in anybody's home.
+    // A run leaves nothing in a home folder.
     command.arg("-B").env("HOME", gpu.path(""));
     command
 }
 
-/// What nvidia-ml-py says.
 fn monitor(mut command: Command) -> Value {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     command.arg(folder.join("monitor.py"));
@@ -57,7 +55,7 @@ fn wrong_arguments_and_a_wrong_order_are_answered_as_the_reference_says() {
     assert_eq!(gpu.counts("monitor"), Value::Null);
 }
 
-/// What of a V100 never changes, or is never there.
+/// The constant values of a V100, and those that it never has.
 fn expect_a_v100(said: &Value, stats: &Value) {
     let v100 = softgpu::Device::by_name("V100-SXM2-16GB").unwrap();
     let absent = json!("Not Supported");
@@ -83,7 +81,6 @@ fn expect_a_v100(said: &Value, stats: &Value) {
     }
 }
 
-/// What is used, by whom.
 fn expect_memory(said: &Value, stats: &Value, holders: &mut [(u32, u64)]) {
     let total = stats["memory"]["total_bytes"].as_u64().unwrap();
     let used: u64 = holders.iter().map(|(_, bytes)| bytes).sum();
@@ -118,7 +115,7 @@ fn nvidia_ml_py_says_what_the_device_server_says() {
 
     let (resting, busy) = (resting(&gpu), busy(&gpu));
     let rests = (resting.pid(), RESTING_MIB * MIB);
-    // On a busy machine the program may get no processor for as long as the device looks back.
+    // On a busy machine the program may get no processor during the device's whole averaging time.
     let document = until("the load in the utilisation", || {
         let document = ask();
         let said = &document["devices"][0];
@@ -233,10 +230,11 @@ fn nvitop_shows_the_software_gpu() {
     assert!(process.contains("64.00MiB"), "{process}");
 }
 
-/// Names the process that is to be found, for the part of a test that runs as a monitor.
+/// The process to find, for the part of a test that runs as a monitor.
 const FIND: &str = "PILLION_TEST_FIND";
 
-/// The crate loads the library into its own process, so the test starts itself again with the GPU set up.
+/// The crate loads the library into its own process, so the test starts itself again with the GPU
+/// set up.
 #[test]
 fn nvml_wrapper_shows_the_software_gpu() {
     if let Some(pid) = std::env::var_os(FIND) {
@@ -245,7 +243,7 @@ fn nvml_wrapper_shows_the_software_gpu() {
     }
     let gpu = Gpu::start("timeslice");
     let resting = resting(&gpu);
-    // Not by its path, under which another one may have been built meanwhile.
+    // Not by its path, where another build may be by now.
     let mut command = gpu.command("/proc/self/exe");
     command
         .args(["--exact", "nvml::nvml_wrapper_shows_the_software_gpu"])
@@ -260,7 +258,7 @@ fn nvml_wrapper_shows_the_software_gpu() {
     );
 }
 
-/// What a monitor in Rust asks: identity, memory, clocks, utilisation, who holds what.
+/// A monitor's queries in Rust: identity, memory, clocks, utilisation, memory by process.
 fn find_by_nvml_wrapper(pid: u32) {
     use nvml_wrapper::Nvml;
     use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};

@@ -1,4 +1,4 @@
-//! NVTX ranges as requests: counted exactly, and nothing is different for the program.
+//! NVTX ranges as requests: counted exactly, and invisible to the program.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::common::{Daemon, Gpu, Job, Program, collect, library, pillion, tools, workspace};
 
-/// Requests of a service; of the six ways to say so each has ten.
+/// Requests of a service: ten by each of the six ways to mark them.
 const REQUESTS: u64 = 60;
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("paths of these tests are text")
 }
 
-/// A high-priority service that says so of its requests, started with these flags.
+/// A high-priority service that marks its requests, started with these flags.
 fn service(gpu: &Gpu, daemon: &Daemon, how: &str, flags: &[&str]) -> Job {
     let program = Program::Linked("ranges").path();
     let mut words = vec!["--class", "high-priority"];
@@ -26,8 +26,8 @@ fn service(gpu: &Gpu, daemon: &Daemon, how: &str, flags: &[&str]) -> Job {
     job.env("PILLION_JOB", how)
 }
 
-/// It has that source, and of its totals that of marked requests, of inferred ones, and of iterations are these, once all
-/// that it said is read.
+/// Waits until all its records are read: it has that source, and these totals of marked requests,
+/// of inferred ones, and of iterations.
 fn expect(daemon: &Daemon, label: &str, source: &str, totals: [u64; 3]) {
     let counted = |job: &Value| {
         let names = ["requests_marked", "requests_inferred", "iterations"];
@@ -93,7 +93,7 @@ fn iterations_are_counted_of_a_best_effort_job_and_its_ranges_are_no_requests() 
     ];
     let job = gpu.pillion_run("be", daemon.socket(), &words);
     let job = job.env("PILLION_JOB", "be").start_until("served");
-    // One in each of those that are pushed goes with the pattern, too.
+    // The pattern also matches one inner range in each pushed one.
     let inner = REQUESTS / 6 * 5;
     expect(&daemon, "be", "none", [0, 0, REQUESTS + inner]);
     gpu.expect_right_end("be", job, &daemon);
@@ -188,7 +188,7 @@ fn doctor_says_who_hears_of_ranges() {
     assert!(row(&examine(range, "a*/b"), range).starts_with("error"));
 }
 
-/// By NVIDIA's package for python, which is built with the public headers.
+/// By NVIDIA's package for Python, which is built with the public headers.
 #[test]
 fn nvidias_own_nvtx_tells_us_of_each_range() {
     let python = tools::python(&["nvtx"]);

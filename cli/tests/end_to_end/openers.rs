@@ -1,11 +1,10 @@
-//! Libraries that open libraries find what they would find without us, and no error of ours is left to `dlerror`.
+//! Libraries that open libraries find the same as without us, and we leave no error to `dlerror`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{Ended, clean_command, collect, driver_folder, library};
 
-/// Compiles a part of `openers.c`.
 fn compile(folder: &Path, name: &str, arguments: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/openers.c");
     let out = folder.join(name);
@@ -17,8 +16,8 @@ fn compile(folder: &Path, name: &str, arguments: &[&str]) -> PathBuf {
     out
 }
 
-/// Runs the program with a library that only the opener's own search path, of this kind, leads to, and with the path of
-/// that library.
+/// Runs the program with a library that is found only by the opener's own search path, of this
+/// kind, and with the path of that library.
 fn run(folder: &Path, tags: &str, is_preloaded: bool) -> Ended {
     let hidden = folder.join("hidden");
     std::fs::create_dir_all(&hidden).unwrap();
@@ -37,7 +36,7 @@ fn run(folder: &Path, tags: &str, is_preloaded: bool) -> Ended {
     let wanting = compile(&hidden, "libwanting.so", &wanting);
     let opener = [&shared[..], &["-DOPENER", tags, &path]].concat();
     let opener = compile(folder, "libopener.so", &opener);
-    // Its own function of a driver's name is to be found by `dlsym`.
+    // `dlsym` must find its own function of a driver's name.
     let mut command = clean_command(compile(folder, "openers", &["-rdynamic"]));
     command.arg(opener).arg(wanting).arg("libwanting.so");
     command.env("LD_LIBRARY_PATH", driver_folder());

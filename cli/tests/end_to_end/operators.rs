@@ -1,4 +1,5 @@
-//! Operators: calls of cuBLAS, cuBLASLt and cuDNN answer as without Pillion, and what they launch carries their label.
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN answer as without Pillion, and their launches
+//! carry their label.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ impl Stage {
         job.run().expect_success()
     }
 
-    /// Runs it in a class, in which it must say the same as alone.
+    /// Runs it in a class; its output must be that of the run alone.
     fn in_class(&self, class: JobClass, arguments: &[&str], alone: &Ended) -> Ended {
         let label = label(class, arguments);
         let job = self.gpu.job(&label, PROGRAM).args(arguments);
@@ -27,7 +28,6 @@ impl Stage {
         ended
     }
 
-    /// What was counted of it.
     fn total(&self, class: JobClass, arguments: &[&str], counter: &str) -> u64 {
         self.daemon.total(&label(class, arguments), counter)
     }
@@ -59,7 +59,7 @@ fn operators_answer_as_without_pillion_and_their_launches_carry_their_label() {
             "gemm f16 nn 128x64x96",
             "gemm bf16 tt 24x12x6 x7",
             "gemv f32 tn 100x1x50",
-            // cuBLASLt, whose descriptors were asked.
+            // cuBLASLt, whose descriptors were queried.
             "gemm f16 tn 48x40x56",
             "gemm f16 nn 48x40x56",
         ] {
@@ -109,7 +109,8 @@ fn a_product_in_a_captured_graph_is_labelled_once() {
     }
 }
 
-/// A profile in which the kernel of the stand-in's products lasts as long as the sizes of the operator say.
+/// A profile in which the kernel of the stand-in's products has the duration of the operator's
+/// sizes.
 const PROFILE: &str = r#"format = "pillion-profile"
 version = 2
 gpu = "V100-SXM2-16GB"
@@ -176,8 +177,7 @@ fn a_profile_that_knows_the_operator_is_believed_before_one_that_knows_the_kerne
     }
 }
 
-/// The stand-in's products are called `gemm`, which alone says compute; 64 × 32 × 16 is bound by
-/// memory.
+/// The name of the stand-in's products, `gemm`, alone means compute; 64 × 32 × 16 is memory-bound.
 #[test]
 fn without_a_profile_the_sizes_of_a_product_say_its_class() {
     let stage = Stage::new();
@@ -244,7 +244,7 @@ fn operators_stand_for_launches_that_are_not_seen_and_no_launch_is_counted_twice
             assert_eq!(totals["launches_labelled"], count - hidden, "{totals:#}");
             let stood = hidden.saturating_sub(SHOWN);
             assert_eq!(totals["operators_as_launches"], stood, "{totals:#}");
-            // One of nothing and one without a handle.
+            // One empty call and one without a handle.
             assert_eq!(totals["calls_operator"], count + 2, "{totals:#}");
             assert_eq!(totals["launches_unknown"], 0, "{totals:#}");
             let goes = "operator gemm f32 nt 64x32x16: its launches are not seen, it goes as one: \
@@ -311,8 +311,8 @@ fn convolutions_stand_for_launches_that_are_not_seen() {
     }
 }
 
-/// Runs a program with another interposer and what comes after it, alone and as a job with Pillion before or after that;
-/// which must see the same and make `operators` calls.
+/// Runs a program with another interposer and its arguments, alone and as a job with Pillion before
+/// or after it; the output must be the same, with `operators` calls.
 fn expect_preloads_live_together(
     program: Program,
     arguments: &[&str],
@@ -351,7 +351,7 @@ fn expect_preloads_live_together(
         let device = stage.gpu.counts(label);
         assert_eq!(device["launches"], operators, "{label}");
         assert_eq!(stage.daemon.total(label, "launches"), operators, "{label}");
-        // Where the other one stands after us a call goes to it, and from it to the library.
+        // If the other one stands after us, a call goes to it, and from it to the library.
         let counted = if label == "first" { operators } else { 0 };
         let calls = stage.daemon.total(label, "calls_operator");
         assert_eq!(calls, counted, "{label}");
@@ -370,12 +370,11 @@ fn a_library_that_stands_before_or_after_us_is_reached_by_plugins_that_bring_the
     expect_preloads_live_together(Program::Linked("versions"), &["5", &plugin], &real, 10);
 }
 
-/// A cuBLAS of that version, whose names have it, as NVIDIA's have.
+/// A cuBLAS of that version, with versioned names as NVIDIA's have.
 #[derive(Clone, Copy)]
 struct Version(u32);
 
 impl Version {
-    /// The library.
     fn path(self) -> PathBuf {
         let name = format!("libcublas.so.{}", self.0);
         let soname = format!("-Wl,--default-symver,-soname,{name}");
@@ -397,11 +396,11 @@ impl Version {
     }
 }
 
-/// Compiles a library of `tests/programs` under another name than its own.
+/// Compiles a library of `tests/programs` under another name.
 fn compile(source: &str, name: &str, arguments: &[&OsStr]) -> PathBuf {
     let built = Program::Library("before").path();
     let folder = built.parent().unwrap();
-    // Tests run beside each other: what is being written is nobody's yet.
+    // Tests run concurrently: an unfinished file must have no final name.
     let (to, made) = (
         folder.join(name),
         tempfile::NamedTempFile::new_in(folder).unwrap(),
@@ -427,7 +426,7 @@ fn a_process_may_hold_two_versions_of_a_library_and_each_caller_reaches_its_own(
         plugins[0].to_str().unwrap(),
         plugins[1].to_str().unwrap(),
     ];
-    // The program itself brings one of them for all, or none.
+    // The program itself loads one of them globally, or none.
     for with_global in [false, true] {
         let job = |label: &str| {
             let label = format!("{label}-{with_global}");
@@ -455,7 +454,7 @@ fn a_process_may_hold_two_versions_of_a_library_and_each_caller_reaches_its_own(
             assert_eq!(ended.output, alone.output, "{label}");
             assert_eq!(stage.gpu.counts(&label)["launches"], 16, "{label}");
             assert_eq!(stage.daemon.total(&label, "launches"), 16, "{label}");
-            // Those of the one that was called first.
+            // Counted are the calls of the library that was called first.
             assert_eq!(stage.daemon.total(&label, "calls_operator"), 8, "{label}");
             assert_eq!(
                 stage.daemon.total(&label, "launches_labelled"),

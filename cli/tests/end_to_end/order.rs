@@ -1,10 +1,11 @@
-//! Programs whose streams wait for each other through memory. Under Pillion they end as they end
-//! bare, with the same results, and independent kernels run at the same times.
+//! Programs whose streams wait for each other through memory. Under Pillion they end as without it,
+//! with the same results, and independent kernels run at the same times.
 //!
 //! `programs/order.c` submits work before the work it waits for; each test is a row of kinds of
-//! streams. If Pillion adds an edge to the order of the program's work, the program hangs or computes
-//! something else. A round that hangs for 30 s ends the program, and its last line names the round.
-//! `programs/independent.c` runs on the virtual clock, where the device's record has the times.
+//! streams. If Pillion adds an edge to the order of the program's work, the program hangs or
+//! computes something else. A round that hangs for 30 s ends the program, and its last line names
+//! the round. `programs/independent.c` runs on the virtual clock, where the device's record has the
+//! times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,14 +26,14 @@ use crate::common::{
 /// Rounds of each shape with each number of streams and threads. A row has at least 15 shapes and
 /// six such numbers, so it has more than 200 rounds.
 const ROUNDS: &str = "3";
-/// Names another number of rounds.
+/// Overrides the number of rounds.
 const ROUNDS_ENV: &str = "PILLION_TEST_ROUNDS";
 /// The host's time of two launches on the virtual clock, ns.
 const LAUNCHES_NS: u64 = 10_000;
-/// A shape launches hundreds of kernels behind a wait. None of them completes while the launching thread is at
-/// the gate, so beside a high-priority job each launch waits for all of `max_hold`.
+/// A shape launches hundreds of kernels behind a wait. None of them completes while the launching
+/// thread is at the gate, so beside a high-priority job each launch waits for all of `max_hold`.
 const POLICY: &str = "max_hold_ms = 2";
-/// Counters of the device: what was enqueued into a process's streams, and how many streams it made.
+/// The device's counters of operations in a process's streams, and of its streams.
 const ENQUEUED: [&str; 3] = ["launches", "events_recorded", "streams_created"];
 
 fn order(gpu: &Gpu, label: &str, row: &str) -> Job {
@@ -49,7 +50,7 @@ fn expect_equal(what: &str, bare: &Ended, ours: &Ended) {
     assert_eq!(ours.output, bare.output, "{what}");
 }
 
-/// The device counted as many operations as of the bare program.
+/// The device counted as many operations as for the program alone.
 fn expect_nothing_enqueued(what: &str, bare: &Value, ours: &Value) {
     for counted in ENQUEUED {
         assert_eq!(ours[counted], bare[counted], "{what}: {counted}");
@@ -63,7 +64,6 @@ fn companion(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
     job.under(daemon.socket(), class).start_until("round")
 }
 
-/// Other jobs on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
     Nobody,
@@ -121,7 +121,7 @@ fn beside(gpu: &Gpu, daemon: &Daemon, (class, other): (JobClass, Other), job: Jo
     }
 }
 
-/// The programs of a row end under Pillion as they end bare, alone and beside other jobs.
+/// The programs of a row end under Pillion as without it, alone and beside other jobs.
 fn expect_same_order(row: &str) {
     std::thread::scope(|scope| {
         let both = ["mps", "timeslice"]
@@ -206,7 +206,7 @@ impl Clocked {
         Self::start_device(&["--device", "V100-SXM2-16GB"], sharing, processes)
     }
 
-    /// The same of the device that these arguments of its server describe.
+    /// [`Self::start`] for the device that these arguments of its server describe.
     pub(crate) fn start_device(device: &[&str], sharing: &str, processes: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -240,7 +240,7 @@ impl Clocked {
         self.daemon_with(sharing, "")
     }
 
-    /// With these lines from its `[policy]` on.
+    /// A daemon with these lines from its `[policy]` on.
     pub(crate) fn daemon_with(&self, sharing: &str, policy: &str) -> Process {
         let socket = self.path("pillion.sock");
         let config = format!(
@@ -254,12 +254,12 @@ impl Clocked {
         daemon
     }
 
-    /// Ends the device; the kernels that it ran.
+    /// Ends the device; returns the kernels that it ran.
     pub(crate) fn finish(self) -> Vec<Vec<(u64, u64)>> {
         kernels_of_record(&self.finish_record())
     }
 
-    /// Ends the device; its record (`softgpu-server --record`).
+    /// Ends the device; returns its record (`softgpu-server --record`).
     pub(crate) fn finish_record(self) -> String {
         let record = self.path("record");
         self.server.signal(Signal::TERM);
@@ -268,8 +268,8 @@ impl Clocked {
     }
 }
 
-/// Start and end of each kernel of `independent`, from the start of the first kernel, ns; by stream, in the order
-/// in which the program made its streams.
+/// Start and end of each kernel of `independent`, from the start of the first kernel, ns; by
+/// stream, in the order in which the program created them.
 fn kernels_on_virtual_time(
     (row, streams, connections): (&str, &str, &str),
     sharing: &str,
@@ -293,7 +293,6 @@ fn kernels_on_virtual_time(
     clocked.finish()
 }
 
-/// The kernels of a record (`softgpu-server --record`).
 fn kernels_of_record(record: &str) -> Vec<Vec<(u64, u64)>> {
     let mut streams: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for line in record.lines().filter(|line| line.starts_with("kernel\t")) {
@@ -310,11 +309,11 @@ fn kernels_of_record(record: &str) -> Vec<Vec<(u64, u64)>> {
             .map(|(start_ns, end_ns)| (start_ns - first_ns, end_ns - first_ns));
         shifted.collect()
     };
-    // The device numbers streams as they are made.
+    // The device numbers streams in order of creation.
     streams.into_values().map(from_first).collect()
 }
 
-/// Start and end differ from those of the bare program by 1 % or two launches at most.
+/// Start and end differ by at most 1 % or two launches from those of the program alone.
 fn is_as_bare(bare: &[Vec<(u64, u64)>], ours: &[Vec<(u64, u64)>]) -> bool {
     let is_near =
         |bare_ns: u64, ours_ns: u64| bare_ns.abs_diff(ours_ns) <= (bare_ns / 100).max(LAUNCHES_NS);

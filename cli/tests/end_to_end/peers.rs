@@ -29,7 +29,7 @@ fn newer(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Accepts a connection and hears its first packet.
+/// Accepts a connection and receives its first packet.
 pub(crate) fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>, Vec<OwnedFd>) {
     let patience = Timespec {
         tv_sec: (PATIENCE_NS / 1_000_000_000) as i64,
@@ -42,7 +42,7 @@ pub(crate) fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>, Vec<Owne
     (socket, packet, pages)
 }
 
-/// Runs `work` against a daemon that answers `reply` to the hello; returns what it said on stderr.
+/// Runs `work` against a daemon that answers `reply` to the hello; returns its standard error.
 fn run_against(gpu: &Gpu, reply: &[u8]) -> String {
     let path = gpu.path("fake.sock");
     let listener = listen_at(&path).unwrap();
@@ -118,7 +118,7 @@ fn a_job_runs_unmanaged_when_the_daemon_refuses_it_and_says_why() {
     assert!(errors.contains("no room for anybody"), "{errors}");
 }
 
-/// A daemon that more processes ask than it can hear at once hangs up on some.
+/// A daemon asked by more processes than it can serve at once hangs up on some.
 #[test]
 fn a_job_that_is_hung_up_on_without_an_answer_asks_again() {
     let gpu = Gpu::start("mps");
@@ -136,7 +136,7 @@ fn a_job_that_is_hung_up_on_without_an_answer_asks_again() {
     assert!(ended.errors.contains("the fourth time"), "{ended:#?}");
 }
 
-/// Who is always hung up on runs unmanaged, after a while, and says so.
+/// A job without an answer runs unmanaged after a while, and reports that.
 #[test]
 fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
     let gpu = Gpu::start("mps");
@@ -157,7 +157,8 @@ fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
     assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
 }
 
-/// Meanwhile it would be silent, and a daemon hangs up on who is silent for the longest.
+/// The connection would be silent meanwhile, and a daemon hangs up on the longest silent
+/// connections.
 #[test]
 fn a_job_does_not_connect_before_it_has_read_its_profile() {
     let gpu = Gpu::start("mps");
@@ -169,7 +170,7 @@ fn a_job_does_not_connect_before_it_has_read_its_profile() {
     let job = gpu.job("job", "work linked 10 0");
     let job = job.under(&path, JobClass::BestEffort);
     let process = job.env("PILLION_PROFILE", &profile).start();
-    // It cannot be opened for writing before somebody reads.
+    // Opening it for writing blocks until somebody reads.
     let is_read = until("the library to read its profile", || {
         let mut options = OpenOptions::new();
         options
@@ -222,7 +223,7 @@ pub(crate) fn of_minor(mut packet: Vec<u8>, minor: u16, more: &[u8]) -> Vec<u8> 
 #[test]
 fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    // Between the two, so that each takes the other for what the label says.
+    // A relay between the two, so that each believes the other's label.
     let path = gpu.path("relay.sock");
     let listener = listen_at(&path).unwrap();
     let newer = VERSION.minor + 7;
@@ -242,7 +243,7 @@ fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
         let pages: Vec<_> = pages.iter().map(AsFd::as_fd).collect();
         send(&to_client, &packet, &pages).unwrap();
         if server.0 >= 1 {
-            // It asks what is kept of its program, and goes on without an answer.
+            // The library asks for its program's kept durations, and continues without an answer.
             drop(accept_and_hear(&listener));
         }
         let ended = process.finish().expect_success();
@@ -269,7 +270,7 @@ fn status_of_a_newer_daemon_names_both_versions() {
     expect_both_versions(&ended.errors);
 }
 
-/// Starts a further daemon at `socket`, which must be refused because `pid` is there.
+/// Starts a further daemon at `socket`, which must be refused because of `pid`.
 fn expect_held(gpu: &Gpu, socket: &Path, pid: u32) {
     let mut command = gpu.command(cargo_folder().join("pilliond"));
     command.arg("--config").arg(gpu.config(socket, ""));
@@ -296,15 +297,14 @@ fn a_second_daemon_is_told_who_holds_the_gpu_wherever_it_would_listen() {
     assert_eq!(daemon.status()["daemon"]["pid"], daemon.pid());
 }
 
-/// Another user.
 const USER: u32 = 65534;
 
-/// A daemon that [`USER`] would start, which listens in a folder of its own.
+/// A daemon as [`USER`] would start it, which listens in a folder of its own.
 fn daemon_of_user(gpu: &Gpu, setpriv: &Path) -> Command {
     let folder = gpu.path("user");
     fs::create_dir_all(&folder).unwrap();
     chown(&folder, Some(USER), Some(USER)).unwrap();
-    // What it needs, where it may read it.
+    // Copies the parts to where that user may read them.
     let copy = |built: &str, name: &str| -> PathBuf {
         let to = folder.join(name);
         copy_program(&cargo_folder().join(built), &to);
@@ -346,7 +346,7 @@ fn daemons_of_two_users_never_own_one_gpu_and_the_second_is_told_whose_the_first
     drop(roots);
     let users = Process::start("pilliond", daemon_of_user(&gpu, &setpriv));
     until("the user's daemon", || users.errors().contains("ready: "));
-    // Again and again, as a service manager would.
+    // Repeatedly, as by a service manager.
     for _ in 0..3 {
         let mut command = gpu.command(cargo_folder().join("pilliond"));
         let socket = gpu.path("roots.sock");

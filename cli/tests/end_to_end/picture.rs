@@ -1,8 +1,9 @@
-//! What `pillion demo --out` writes: the timeline by the published format, the page by what a page that
-//! stands alone must be, and both the same for the same seed but for the page's foot.
+//! The files of `pillion demo --out`: the timeline conforms to the published format, the page
+//! stands alone, and both are equal for equal seeds, except the page's foot.
 //!
-//! The format is Google's "Trace Event Format" (JSON object format): which keys each phase of event must
-//! have, and that complete events of one thread nest or do not overlap. On our tracks nothing nests.
+//! The format is Google's "Trace Event Format" (JSON object format): the keys that each phase of
+//! event must have, and complete events of one thread that nest or do not overlap. On our tracks
+//! nothing nests.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::common::{Process, cargo_folder, clean_command, pillion};
 use crate::pages::{checked, expect_no_overlap, expect_page};
 
-/// Short enough that the window around the slow request has all of it.
+/// Short enough for the window around the slow request to contain everything.
 const SECONDS: &str = "0.2";
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
@@ -117,8 +118,7 @@ fn the_report_stands_alone_is_small_and_well_formed_and_equal_for_equal_seeds() 
     assert!(page.contains("model's word"));
 }
 
-/// The page without its last line, which must say what made it: the version, a day, and the
-/// command.
+/// The page without its last line, which must contain the version, a day, and the command.
 fn without_foot(page: &str, out: &Path) -> String {
     let (before, rest) = page
         .split_once("<p class=\"note\" id=\"made\">")
@@ -133,7 +133,7 @@ fn without_foot(page: &str, out: &Path) -> String {
     [before, after].concat()
 }
 
-/// The style's brackets are closed, and what styles the page is not within a rule for paper or the dark.
+/// The style's brackets are closed, and the page's rules are not within one for paper or the dark.
 fn expect_rules_for_the_screen(page: &str) {
     let style = page
         .split("<style>")

@@ -1,4 +1,5 @@
-//! A reader that stops reading (`pillion status | head -1`) ends a command quietly, as it ends others.
+//! A reader that stops reading (`pillion status | head -1`) ends a command quietly, like other
+//! programs.
 
 use std::process::Stdio;
 
@@ -7,15 +8,15 @@ use crate::common::{Ended, builtin_profile, cargo_folder, clean_command, pillion
 /// 128 + SIGPIPE.
 const UNREAD: i32 = 141;
 
-/// Becomes a command whose standard output is a pipe that has no reader, and its standard error too if the second argument is
-/// "deaf". Only this shell ever has the reader: one of the test's process children of other tests would have for a moment too,
-/// and what is written then is no error.
+/// Becomes a command whose standard output is a pipe without a reader, and its standard error too
+/// if the second argument is "deaf". Only this shell ever has the reader: a reader of the test
+/// process's would be open for a moment in other tests' children too, and writing then is no error.
 const UNREAD_PIPE: &str = r#"mkfifo "$1" && exec 3<>"$1" 4>"$1" 3<&- || exit 99
 [ "$2" = deaf ] && exec 2>&4
 shift 2
 exec "$@" >&4 4>&-"#;
 
-/// Runs `pillion` with a standard output that nobody reads, and with nobody to complain to if `is_deaf`.
+/// Runs `pillion` with a standard output that nobody reads, and such a standard error if `is_deaf`.
 fn run_unread(arguments: &[&str], is_deaf: bool) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let mut command = clean_command("sh");

@@ -1,5 +1,5 @@
-//! A GPU that is in trouble: who waits, who is ended, and that a daemon that is killed forgets
-//! nothing of it.
+//! A GPU in trouble: the jobs that wait, and those that are ended; a killed daemon forgets nothing
+//! of it.
 
 use protocol::hello::{JobClass, ask_status};
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ use crate::throttle::replay;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A program of nobody's that has so much of the GPU's 16384 MiB.
+/// An unmanaged program with so much of the GPU's 16384 MiB.
 fn stranger(gpu: &Gpu, mib: u64) -> Process {
     let job = gpu.job("stranger", "load");
     let job = job.args(&[&mib.to_string(), "rest"]);
@@ -56,7 +56,7 @@ fn best_effort_jobs_that_come_to_a_gpu_in_trouble_wait_until_somebody_lets_them_
         (&json!("memory"), &json!(0))
     );
     assert!(probe["metrics"]["memory"]["value"].as_f64().unwrap() > 0.92);
-    // It takes the GPU longer to be well than this test.
+    // The GPU takes longer to recover than this test.
     let late = gpu.job("late", "work linked 5 0").best_effort(&daemon);
     let mut late = late.start();
     daemon.job_when("late", "that it waits", waits);
@@ -102,7 +102,7 @@ fn a_gpu_over_its_limits_ends_best_effort_jobs_and_a_daemon_that_is_killed_forge
     );
     daemon.signal(Signal::KILL);
     let _ = daemon.finish();
-    // What it was over its limits by has gone meanwhile.
+    // The excess memory has gone meanwhile.
     stranger.finish().expect_success();
     let next = gpu.daemon("[probe]");
     let probe = next.status()["gpu"]["probe"].clone();
@@ -120,7 +120,7 @@ fn a_gpu_over_its_limits_ends_best_effort_jobs_and_a_daemon_that_is_killed_forge
     };
     let left_ns = left_ns(&next.status());
     assert!(left_ns <= 31 * SECOND_NS, "{left_ns}");
-    // Without the section nobody looks, and nobody waits.
+    // Without the section nothing is probed, and nobody waits.
     let config = gpu.path("gpu0.toml");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replace("[probe]", "")).unwrap();
@@ -140,7 +140,7 @@ fn a_best_effort_job_goes_on_when_the_gpu_has_been_well_for_a_minute() {
     let uuid = status["gpu"]["uuid"].as_str().unwrap();
     before.signal(Signal::TERM);
     before.finish().expect_success();
-    // As a daemon leaves it that ends while the GPU is in trouble.
+    // The file of a daemon that ends while the GPU is in trouble.
     let text = r#"{"schema_version":1,"state":"unhealthy","metric":"memory","entered_unix_ms":[]}"#;
     std::fs::write(clocked.path(&format!("{uuid}.probe")), text).unwrap();
     let daemon = clocked.daemon_with("mps", policy);

@@ -1,17 +1,18 @@
-//! Profiles from a profiler's file to the daemon's decisions, on the GPU they were measured on and on another.
+//! Profiles from a profiler's file to the daemon's decisions, on the GPU they were measured on and
+//! on another.
 
 use std::path::{Path, PathBuf};
 
 use crate::common::{Daemon, Ended, Gpu, Program, builtin_profile, collect, pillion, until};
 
-/// Half a minute: the kernel runs as long as the test looks.
+/// Half a minute: the kernel runs during all of the test.
 const LONG_NS: &str = "30000000000";
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("our paths are text")
 }
 
-/// What Nsight Compute prints of the kernel `hang` with these throughputs.
+/// Nsight Compute's output for the kernel `hang` with these throughputs.
 fn ncu(compute_pct: &str, dram_pct: &str) -> String {
     let header = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\
                   \"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\
@@ -43,7 +44,7 @@ fn import(gpu: &Gpu, name: &str, csv: &str) -> PathBuf {
     to
 }
 
-/// Runs `hang` as the high-priority job with that profile until the status says what executes.
+/// Runs `hang` as the high-priority job with that profile until the status shows what executes.
 fn executing(gpu: &Gpu, daemon: &Daemon, profile: &Path) -> serde_json::Value {
     let hang = Program::Linked("hang").path();
     let arguments = [
@@ -80,7 +81,8 @@ fn executing(gpu: &Gpu, daemon: &Daemon, profile: &Path) -> serde_json::Value {
         "",
         "measured on this model, so there is nothing to say"
     );
-    // The daemon's next look at the high-priority side: what the next job is asked about is not to be of this one.
+    // The daemon's next poll of the high-priority side, so that the next job's status is not about
+    // this one.
     until("the end of the kernel", || {
         daemon.status()["hp"]["executing"] == serde_json::json!([])
     });
@@ -104,8 +106,8 @@ fn what_a_profiler_measured_is_what_the_status_says_of_the_running_kernel() {
     }
 }
 
-/// Runs `steady` under the test programs' own profile, which was measured on a V100, and gives what the status
-/// says of it.
+/// Runs `steady` under the test programs' own profile, which was measured on a V100; returns the
+/// status's remark about it.
 fn run_with_foreign_profile(gpu: &Gpu, daemon: &Daemon) -> (String, Ended) {
     let profile = builtin_profile();
     let steady = Program::Linked("steady").path();
@@ -136,9 +138,9 @@ fn a_profile_of_another_gpu_is_scaled_and_that_is_said_by_run_and_status() {
     let (status, ended) = run_with_foreign_profile(&gpu, &daemon);
     let fit = "measured on V100-SXM2-16GB and scaled to A100-SXM4-40GB";
     assert!(status.contains(fit), "{status}");
-    // By the command, and, as details were asked for, by the process.
+    // By the command, and, at this log level, by the process.
     assert_eq!(ended.errors.matches(fit).count(), 2, "{}", ended.errors);
-    // Bound by memory: 1100 ns at 898 GB/s are 636 at 1555.
+    // Memory-bound: 1100 ns at 898 GB/s are 636 at 1555.
     let judged = ended
         .errors
         .lines()

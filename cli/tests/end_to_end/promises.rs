@@ -1,5 +1,4 @@
-//! What best-effort jobs are promised, changed while they run (`set --weight`, `set
-//! --min-progress`).
+//! Promises to best-effort jobs, changed while they run (`set --weight`, `set --min-progress`).
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::common::{Daemon, Ended, Gpu};
 
-/// Waits until the job has that weight and that least share, from there.
+/// Waits until the job has that weight and that least share, with their sources.
 fn told(daemon: &Daemon, weight: (u64, &str), least: (Option<f64>, &str)) {
     let is_so = |job: &serde_json::Value| {
         let promise = &job["control"]["promise"];
@@ -21,7 +20,7 @@ fn told(daemon: &Daemon, weight: (u64, &str), least: (Option<f64>, &str)) {
     daemon.job_when("training", &format!("{weight:?}, {least:?}"), is_so);
 }
 
-/// What the daemon has written of what it has promised.
+/// The daemon's files about its promises.
 fn granted(daemon: &Daemon) -> Vec<PathBuf> {
     let folder = daemon.socket().parent().unwrap();
     let files = std::fs::read_dir(folder).unwrap();
@@ -77,7 +76,7 @@ fn promises_are_changed_told_and_the_next_daemon_keeps_those_that_were_given() {
     );
     told(&daemon, (2, "configuration"), (Some(0.3), "set"));
 
-    // Its ledger says it still, as one would into which the job has written that.
+    // The job's ledger still contains the values, as if the job had written them there.
     let files = granted(&daemon);
     assert_eq!(files.len(), 1, "{files:?}");
     std::fs::remove_file(&files[0]).unwrap();
@@ -107,7 +106,7 @@ fn a_promise_is_refused_where_it_cannot_be_kept_and_taken_back_when_the_job_has_
     set(&["--weight", "4"]).expect_success();
     let file = granted(&daemon).remove(0);
     let mode = |mode: u32| set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-    // The daemon trusts it no more: what is written there could be anybody's.
+    // The daemon trusts the file no more: anybody could have written it.
     mode(0o666);
     for words in [["--weight", "default"], ["--min-progress", "30%"]] {
         let refused = set(&[&words[..], &["--memory", "1GiB"]].concat());

@@ -1,4 +1,4 @@
-//! What a job may hold of the GPU's memory: kept to the byte, over every way to obtain it, across its processes.
+//! A job's memory quota: exact to the byte, over every way to allocate, across its processes.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::events::{event_when, events};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// What `fill` allocates at a time.
+/// Size of an allocation of `fill`.
 const BLOCK_BYTES: u64 = 64 * MIB;
 /// The memory of a V100 with 16 GiB, as the software GPU has it.
 const DEVICE_BYTES: u64 = 16 * GIB;
@@ -113,7 +113,7 @@ fn the_quota_is_of_all_processes_of_the_job_together() {
     assert_eq!(granted, 3, "of four times 300 MiB");
     assert_eq!(held(&daemon, "job"), 900 * MIB);
     assert_eq!(used(&gpu), 900 * MIB);
-    // What the one gives back, the other may have.
+    // The other process may have what one gives back.
     let [first, mut second] = processes;
     first.finish().expect_success();
     daemon.job_when("job", "one process", |job| job["memory"]["processes"] == 1);
@@ -138,7 +138,7 @@ fn whatever_is_allocated_and_freed_held_is_what_the_device_counts() {
             process.write("\n");
             process.wait_for("look", 1);
             let memory = &daemon.job(&label)["memory"];
-            // The software GPU's managed memory is none of the device's.
+            // The software GPU's managed memory is not on the device.
             let managed = number(&memory["by_kind"], "managed");
             let held = number(memory, "held_bytes");
             assert_eq!(held - managed, used(&gpu), "{label}: {memory:#}");
@@ -232,7 +232,8 @@ fn pids(processes: &[(&'static str, Process)], label: &str) -> Vec<u32> {
     its.map(|(_, process)| process.pid()).collect()
 }
 
-/// Checks that jobs `a` and `b` have these processes as clients, and hold what the device has given these, under 40 MiB.
+/// Checks that jobs `a` and `b` have these processes as clients, and hold the device's allocations
+/// for these, under 40 MiB.
 fn expect_equal(gpu: &Gpu, daemon: &Daemon, processes: &[(&'static str, Process)]) {
     for label in ["a", "b"] {
         let pids = pids(processes, label);
@@ -242,7 +243,7 @@ fn expect_equal(gpu: &Gpu, daemon: &Daemon, processes: &[(&'static str, Process)
                 && job["memory"]["leaving"] == 0
         });
         let memory = &job["memory"];
-        // The software GPU's managed memory is none of the device's.
+        // The software GPU's managed memory is not on the device.
         let managed = number(&memory["by_kind"], "managed");
         let held = number(memory, "held_bytes");
         assert_eq!(held - managed, gpu.held_by(&pids), "{label}: {memory:#}");
@@ -251,8 +252,9 @@ fn expect_equal(gpu: &Gpu, daemon: &Daemon, processes: &[(&'static str, Process)
     }
 }
 
-/// Two jobs, one of two processes, hold memory of every kind and go on while there is no daemon. Each daemon has every byte as the
-/// device has it, with the quota that was set; one that ends in between leaves nothing.
+/// Two jobs, one of two processes, hold memory of every kind and go on while there is no daemon.
+/// Each daemon's account matches the device to the byte, with the quota that was set; a process
+/// that ends in between leaves nothing.
 #[test]
 fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_meanwhile() {
     let gpu = Gpu::start("mps");
@@ -271,7 +273,7 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     let step = |processes: &mut Vec<(&str, Process)>| {
         for (_, process) in processes {
             process.write("\n");
-            // One each: what it has said already must count.
+            // One line each: earlier output must count.
             process.wait_for("look", 1);
         }
     };
@@ -309,7 +311,8 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     }
 }
 
-/// A device that does not get to freeing it: its server is stopped, and so NVML says nothing. The daemon answers meanwhile.
+/// The device cannot free it: its server is stopped, and so NVML does not answer. The daemon still
+/// answers.
 // census: D20
 #[test]
 fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
@@ -328,7 +331,8 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     first.signal(Signal::KILL);
     daemon.wait_for_clients("job", 1);
     let memory = daemon.job("job")["memory"].clone();
-    // As long as NVML is waited for; on a machine that is so busy that it was given up meanwhile, this shows nothing.
+    // The daemon's timeout for NVML; on a machine so busy that it expired meanwhile, this shows
+    // nothing.
     let is_given_up = || {
         let told = events(&gpu, &daemon, &[]);
         told.iter().any(|event| event["kind"] == "nvml-silent")
@@ -338,7 +342,7 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
         let processes = (number(&memory, "processes"), number(&memory, "leaving"));
         assert_eq!(processes, (2, 1));
     }
-    // The driver is not asked: it would not answer.
+    // The driver is not called: it would not return.
     second.write("\n");
     let is_early = !is_given_up();
     if is_early {
@@ -355,8 +359,8 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     assert_eq!(ask(&mut second), "granted");
 }
 
-/// A device server that is stopped lets NVML hang. That is waited for for a while, said once, and costs the daemon what NVML would
-/// have told it, and no more.
+/// A stopped device server blocks NVML. The daemon waits for NVML for a while, reports that once,
+/// and loses only NVML's information.
 #[test]
 fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -373,7 +377,7 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     assert_eq!(first.next_line(), "granted");
     gpu.signal(Signal::STOP);
     event_when(&gpu, &daemon, "nvml-silent", is_of_memory);
-    // What a process held that has ended comes back without NVML's word.
+    // The memory of an ended process comes back without NVML's report.
     first.signal(Signal::KILL);
     daemon.job_when("job", "nothing held", |job| {
         job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
@@ -414,7 +418,7 @@ fn a_quota_is_changed_while_the_job_runs() {
     process.finish().expect_success();
 }
 
-/// Memory fails closed: whoever asks for a quota has one.
+/// Memory fails closed: a requested quota is always enforced.
 #[test]
 fn without_a_daemon_each_process_keeps_the_quota_by_itself() {
     let gpu = Gpu::start("mps");
@@ -423,7 +427,7 @@ fn without_a_daemon_each_process_keeps_the_quota_by_itself() {
     let ended = job.env("PILLION_MEMORY", "1GiB").run().expect_success();
     expect_filled(&ended, GIB);
     ended.expect_errors(&["no daemon keeps the quota", "1073741824B"]);
-    // Who asks for none has none.
+    // Without a request there is none.
     let job = fill(&gpu, "free").under(nowhere, JobClass::BestEffort);
     expect_filled(&job.run().expect_success(), DEVICE_BYTES);
 }
@@ -449,7 +453,7 @@ fn a_quota_that_cannot_be_read_grants_nothing_and_is_said() {
     let ended = run.run();
     assert_eq!(ended.code(), 2);
     ended.expect_errors(&["0m", "10GiB"]);
-    // A forgotten unit: ten bytes are nobody's quota.
+    // A forgotten unit: nobody wants a quota of ten bytes.
     let run = gpu.pillion_run("job", daemon.socket(), &["--memory", "10", "--", "true"]);
     let ended = run.run();
     assert_eq!(ended.code(), 2);
@@ -469,8 +473,8 @@ fn the_variables_of_other_systems_are_understood() {
     }
 }
 
-/// Threads of many processes at once, some of which are killed: see [`storm`]. At full length, which takes a minute, if the
-/// environment asks for that.
+/// Threads of many processes at once, some of which are killed: see [`storm`]. The environment
+/// selects the full length of a minute.
 // census: D17
 #[test]
 fn no_storm_of_processes_passes_the_quota() {
@@ -481,9 +485,10 @@ fn no_storm_of_processes_passes_the_quota() {
     }
 }
 
-/// `count` processes of one job, each with threads that allocate and free at random around the quota; every now and then
-/// one is killed and another started. At no instant has the device given more than the quota; at the end nothing is held. The
-/// threads end the program at any refusal but "out of memory".
+/// `count` processes of one job, each with threads that allocate and free at random around the
+/// quota; now and then one is killed and another started. At no instant has the device allocated
+/// more than the quota; at the end nothing is held. The threads end the program at any refusal
+/// except "out of memory".
 fn storm(count: usize, threads: u64, duration_ns: u64) {
     const QUOTA_BYTES: u64 = 256 * MIB;
     let (gpu, daemon) = Gpu::with_daemon("mps", "");

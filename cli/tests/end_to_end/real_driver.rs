@@ -1,9 +1,9 @@
-//! NVIDIA's own libraries, on a machine without a device: whatever is asked of them, a program gets
-//! with us what it gets without.
+//! NVIDIA's own libraries, on a machine without a device: each query gives the same with us as
+//! without.
 //!
-//! `.ci/real-drivers target/drivers` brings them (a few MB, nothing is installed);
+//! `.ci/real-drivers target/drivers` downloads them (a few MB, nothing is installed);
 //! `PILLION_DRIVERS` names another folder. Without a device `cuInit` fails, and everything before
-//! that can be tried: the doors, the resolver, and how each function refuses what it is given. The
+//! it can be tried: the doors, the resolver, and each function's refusal of its arguments. The
 //! export tables (`cuGetExportTable`) are left alone, here as everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::common::{
 };
 use crate::symbols::{NVML, exported};
 
-/// How a program meets us.
+/// How a program gets our library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Preload,
@@ -32,7 +32,6 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Preload, Way::Shim, Way::Run, Way::RunShim];
 
-/// One release of the driver.
 struct Driver {
     /// Of Debian's packages.
     root: PathBuf,
@@ -40,7 +39,7 @@ struct Driver {
     scratch: TempDir,
 }
 
-/// What `.ci/real-drivers` has brought.
+/// Files downloaded by `.ci/real-drivers`.
 pub(crate) fn brought(name: &str) -> PathBuf {
     let folder = std::env::var_os("PILLION_DRIVERS")
         .map_or_else(|| workspace().join("target/drivers"), PathBuf::from);
@@ -79,7 +78,7 @@ impl Driver {
         path
     }
 
-    /// A command with this driver, of a program that meets us in this way or not at all.
+    /// A command with this driver, and with our library in this way or not at all.
     fn command(&self, way: Option<Way>, words: &[&Path]) -> Command {
         let mut command = match way {
             Some(Way::Run | Way::RunShim) => {
@@ -105,7 +104,7 @@ impl Driver {
             std::env::join_paths(search_path).unwrap(),
         );
         command.env("XDG_CACHE_HOME", self.scratch.path());
-        // No control daemon of this machine's.
+        // Excludes a control daemon of this machine's.
         command.env("CUDA_MPS_PIPE_DIRECTORY", self.scratch.path().join("mps"));
         command
     }
@@ -114,8 +113,7 @@ impl Driver {
         collect(self.command(way, words))
     }
 
-    /// Runs a program without us and in every way with us: what it says, and how it ends, is the
-    /// same.
+    /// Runs a program without us and in every way with us: output and end are the same.
     fn expect_the_same(&self, words: &[&Path]) -> Ended {
         let alone = self.run(None, words);
         for way in WAYS {
@@ -141,7 +139,7 @@ impl Driver {
     }
 }
 
-/// Names that the table or the driver has, and some that nobody has.
+/// Names of the table or the driver, and some unknown ones.
 fn names(driver: &Driver) -> Vec<String> {
     let mut names: Vec<String> = exported(&driver.library()).into_iter().collect();
     for entry in &ENTRY_POINTS {
@@ -167,8 +165,8 @@ fn versions() -> Vec<String> {
     versions.iter().map(u32::to_string).collect()
 }
 
-/// The places in a line of `real_driver`, each a symbol and the file that it lies in, and the line
-/// without the files.
+/// The places in a line of `real_driver`, each a symbol and its file, and the line without the
+/// files.
 fn places(line: &str) -> (Vec<(&str, &str)>, String) {
     let mut places = Vec::new();
     let mut rest = String::new();
@@ -186,8 +184,8 @@ fn places(line: &str) -> (Vec<(&str, &str)>, String) {
     (places, rest.trim_end().to_owned())
 }
 
-/// Compares what `real_driver` said with us with what it said alone: the same symbols, and each in
-/// our library if the table says hook, and in the driver's if not. How many hooks there were.
+/// Compares the output of `real_driver` with us and alone: the same symbols, each in our library if
+/// the table says hook, and else in the driver's. Returns the number of hooks.
 fn compare(alone: &str, ours: &str) -> Result<usize, String> {
     let count = (alone.lines().count(), ours.lines().count());
     if count.0 != count.1 {
@@ -220,7 +218,7 @@ fn the_comparison_sees_what_is_routed_wrong() {
     let ours = alone.replace("libcuda.so.1", "libpillion.so");
     assert_eq!(compare(alone, &ours), Ok(2));
     for (from, to) in [
-        // The driver's own where a hook belongs; another hook; another answer; a line less.
+        // The driver's own in place of a hook; another hook; another answer; a line less.
         (
             "2=0/0/cuInit+0@libpillion.so",
             "2=0/0/cuInit+0@libcuda.so.1",
@@ -292,12 +290,12 @@ fn every_function_answers_as_without_us_before_and_after_an_initialisation_that_
     }
 }
 
-/// Launches as before CUDA 4 pass by on purpose (`abi/pass_reasons.csv`).
+/// Launches as before CUDA 4 are bypassed on purpose (`abi/pass_reasons.csv`).
 const BEFORE_CUDA_4: [&str; 3] = ["cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync"];
 
 #[test]
 fn every_function_of_nvidias_driver_that_launches_is_hooked() {
-    // What R470 to R555 export was recorded.
+    // The exports of R470 to R555 were recorded.
     let recorded = fs::read_to_string(testing::data("cuda/driver_exports.csv")).unwrap();
     let lines = recorded.lines().skip(1);
     let recorded = lines.map(|line| line.split(',').next().unwrap().to_owned());
@@ -326,7 +324,7 @@ fn the_stand_ins_resolver_answers_as_nvidias_for_what_both_have() {
     let theirs = exported(&driver.library());
     let mut all: BTreeMap<&str, bool> = BTreeMap::new();
     for entry in &ENTRY_POINTS {
-        // What the stand-in does not support is refused by one function.
+        // One function refuses everything that the stand-in does not support.
         let has = entry.softgpu && theirs.contains(entry.symbol.to_str().unwrap());
         *all.entry(entry.api).or_insert(true) &= has;
     }
@@ -388,8 +386,8 @@ fn nvidias_runtimes_find_no_device_as_without_us() {
     }
 }
 
-/// Names that are in no table of ours: the profiler's, those of graphics. A program that is linked
-/// with them must not end for it.
+/// Names that are in no table of ours: the profiler's, and graphics'. They must not end a program
+/// that is linked with them.
 #[test]
 fn a_program_that_uses_names_outside_the_table_runs_with_the_shim_too() {
     for driver in drivers() {
@@ -411,7 +409,7 @@ fn nvidia_smi_says_the_same() {
     }
 }
 
-/// A control daemon of NVIDIA's, until this is dropped.
+/// A control daemon of NVIDIA's, ended on drop.
 struct Mps<'a> {
     driver: &'a Driver,
     pipes: PathBuf,

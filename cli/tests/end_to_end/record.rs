@@ -1,4 +1,4 @@
-//! `pillion profile record`, against what the device server records of its own.
+//! `pillion profile record` against the device server's own record.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ mod cupti;
 
 /// Shorter kernels are not compared: an event takes the device half a microsecond.
 const COMPARED_NS: u64 = 20_000;
-/// How far a median may be off, percent.
+/// Tolerance of a median, percent.
 const OFF_PCT: u64 = 5;
-/// The same where every launch found its stream idle and the host's time is subtracted, ns: what a
-/// busy machine adds between two calls.
+/// Tolerance if every launch found its stream idle and the host's time is subtracted, ns: a busy
+/// machine's delay between two calls.
 const IDLE_OFF_NS: u64 = 5_000;
 
-/// A GPU whose server records, and where a profile of it is to be.
+/// A GPU whose server records, and the path of a profile.
 struct Stage {
     gpu: Gpu,
     device: PathBuf,
     profile: PathBuf,
 }
 
-/// What the device ran, by blocks: the durations, ns, sorted.
+/// The device's kernels by blocks: the durations, ns, sorted.
 type Ran = BTreeMap<u64, Vec<u64>>;
 
 impl Stage {
@@ -44,7 +44,6 @@ impl Stage {
         }
     }
 
-    /// `pillion profile record` of a program.
     fn record(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = self.gpu.command(pillion());
         command.env("SOFTGPU_LABEL", "job");
@@ -61,9 +60,9 @@ impl Stage {
         Profile::read(&self.profile).unwrap()
     }
 
-    /// Ends the device; what it ran.
+    /// Ends the device; returns its kernels.
     fn ran(self) -> Ran {
-        // What the path lies in goes with the GPU.
+        // The folder of the path goes with the GPU.
         let text = self.gpu.end_recording(&self.device);
         let mut ran = Ran::new();
         for line in text
@@ -93,12 +92,12 @@ fn blocks(kernel: &KernelProfile) -> u64 {
         .product()
 }
 
-/// Checks that the profile has every launch, and that medians of what it timed are right.
+/// Checks that the profile has every launch, and that the timed medians are right.
 fn expect_as_ran(profile: &Profile, ran: &Ran) {
     expect_within(profile, ran, |was| was * OFF_PCT / 100);
 }
 
-/// The same for medians that may be off by so much.
+/// [`expect_as_ran`] with another tolerance.
 fn expect_within(profile: &Profile, ran: &Ran, off_ns: impl Fn(u64) -> u64) {
     let mut counts = BTreeMap::new();
     for kernel in &profile.kernels {
@@ -174,7 +173,7 @@ fn what_is_waited_for_after_each_launch_is_timed_too() {
     });
 }
 
-/// The device's own mean, and that of the profile.
+/// Compares the device's own mean with the profile's.
 #[test]
 fn a_program_that_launches_a_kernel_in_turns_is_not_always_seen_at_the_same_turn() {
     let stage = Stage::new();
@@ -188,12 +187,13 @@ fn a_program_that_launches_a_kernel_in_turns_is_not_always_seen_at_the_same_turn
     let told_ns = turn.durations.sum_ns / turn.count;
     println!("{told_ns} ns in the mean, the device took {was_ns} ns");
     assert_eq!(turn.count, all.len() as u64);
-    // One launch in 32 takes 300 us, the others 30: 38 us. About 350 are timed, 11 of these are long,
-    // give or take 3.3; seen at the same turn always, the mean is 200 us and more.
+    // One launch in 32 takes 300 us, the others 30: 38 us. About 350 are timed, 11 of these are
+    // long, give or take 3.3; if always the same turn were timed, the mean would be 200 us and
+    // more.
     assert!(told_ns < 2 * was_ns, "{told_ns} {was_ns}");
 }
 
-/// The library gives memory to its file, which libc's calls for that are points of cancellation.
+/// The library allocates its file's memory; libc's calls for that are cancellation points.
 #[test]
 fn a_thread_that_was_cancelled_launches_recorded_as_bare() {
     let stage = Stage::new();
@@ -275,7 +275,7 @@ fn what_a_process_of_the_job_leaves_is_added_up_soon_after_its_end() {
     expect_as_ran(&stage.profile(), &stage.ran());
 }
 
-/// A shell without job control may have it so, and some supervisors do.
+/// A shell without job control may ignore SIGCHLD, and some supervisors do.
 #[test]
 fn a_job_whose_starter_ignores_the_ends_of_children_has_its_own_code() {
     let stage = Stage::new();
@@ -404,7 +404,7 @@ fn signals_to_the_command_reach_the_job_and_its_profile_is_written() {
         let ended = job.finish_untold();
         assert_eq!(ended.code(), code, "{ended:#?}");
         assert_eq!(summary(&ended)["exit_code"], code);
-        // Two rounds of 16 launches; what was not timed yet is left out.
+        // Two rounds of 16 launches; pending ones are left out.
         let told = summary(&ended);
         let counted = told["launches"].as_u64().unwrap();
         let left_out = told["left_out"]["launches"].as_u64().unwrap();
@@ -413,8 +413,8 @@ fn signals_to_the_command_reach_the_job_and_its_profile_is_written() {
     }
 }
 
-/// A command that leads the session of a terminal, which is there for as long as the process; what its
-/// job says is in a file: first the id of the command.
+/// A command that leads a terminal's session, which lasts as long as the process; its job writes to
+/// a file: first the id of the command.
 fn on_a_terminal(gpu: &Gpu, job: &str) -> (Process, PathBuf, Pid) {
     let (said, script) = (gpu.path("said"), gpu.path("job"));
     let text = format!("#!/bin/sh\nexec >'{}'\n{job}\n", said.display());
@@ -441,7 +441,7 @@ fn wait_for_said(said: &Path, text: &str) {
     });
 }
 
-/// The kernel tells the session's leader alone.
+/// The kernel signals the session's leader alone.
 #[test]
 fn a_terminal_that_hangs_up_ends_the_job() {
     let gpu = Gpu::start("mps");
@@ -451,7 +451,7 @@ fn a_terminal_that_hangs_up_ends_the_job() {
     wait_for_said(&said, "hung");
 }
 
-/// The kernel sends it to the whole foreground group.
+/// The kernel signals the whole foreground group.
 #[test]
 fn ctrl_c_on_a_terminal_reaches_the_job_once() {
     let gpu = Gpu::start("mps");
@@ -459,7 +459,7 @@ fn ctrl_c_on_a_terminal_reaches_the_job_once() {
     let (mut terminal, said, command) = on_a_terminal(&gpu, job);
     terminal.write("\x03");
     wait_for_said(&said, "int");
-    // Passed on after what was passed on before.
+    // Forwarded after the earlier one.
     kill_process(command, Signal::USR1).unwrap();
     wait_for_said(&said, "end");
     let said = std::fs::read_to_string(&said).unwrap();
@@ -474,7 +474,7 @@ fn kernels_of_graphs_are_counted_and_share_what_their_graphs_took() {
     let ended = collect(stage.record(&program, &["capture", "40"]));
     assert_eq!(ended.code(), 7, "{ended:#?}");
     let (profile, told) = (stage.profile(), summary(&ended));
-    // Beside the capture nothing was timed, and nothing of the capture voided.
+    // Nothing was timed beside the capture, and nothing of the capture voided.
     assert_eq!(told["not_timed"]["capture"], 200, "{told:#}");
     let named = |name: &str| profile.kernels.iter().find(|kernel| kernel.name == name);
     assert!(named("brief").is_none(), "{told:#}");

@@ -1,11 +1,9 @@
-//! What builds of before said and heard, to the byte, and whether today's daemon and library still
-//! go with it.
+//! Recordings of old builds' packets and pages, byte by byte, against today's daemon and library.
 //!
-//! `recorded/VERSION` has a recording of the last build that spoke that version of the protocol,
-//! see the README there. An *old library* is played from it: it says the packet of then, and
-//! touches the pages of then at the offsets of then, which stand in [`layout`] as numbers and not
-//! as today's types. An *old daemon* is played likewise: it answers with the packet and the pages
-//! of then.
+//! `recorded/VERSION` has a recording of the last build of that protocol version, see the README
+//! there. An *old library* is played from it: it sends the old packet, and accesses the old pages
+//! at their old offsets, which [`layout`] has as numbers and not as today's types. An *old daemon*
+//! is played likewise: it answers with the old packet and pages.
 
 mod layout;
 mod making;
@@ -27,13 +25,12 @@ use crate::peers::accept_and_hear;
 
 use layout::{client, lease};
 
-/// The classes, and what the recorded job of each is called.
+/// The classes, with the ids of the recorded jobs.
 const JOBS: [(JobClass, &str); 2] = [
     (JobClass::HighPriority, "old-hp"),
     (JobClass::BestEffort, "old-be"),
 ];
 
-/// The versions that were recorded.
 fn versions() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/recorded");
     let entries = fs::read_dir(folder)
@@ -55,7 +52,7 @@ fn bytes_of(hex: &Value) -> Vec<u8> {
     pairs.iter().map(byte).collect()
 }
 
-/// A packet of then, about the device of now.
+/// An old packet, for today's device.
 fn about(packet: &Value, then: &Value, now: &str) -> Vec<u8> {
     let (mut packet, then) = (bytes_of(packet), then.as_str().unwrap().as_bytes());
     if let Some(at) = packet.windows(then.len()).position(|part| part == then) {
@@ -68,7 +65,7 @@ fn uuid(daemon: &Daemon) -> String {
     daemon.status()["gpu"]["uuid"].as_str().unwrap().to_owned()
 }
 
-/// Words of a page, at the offsets that were right then.
+/// Words of a page, at the old offsets.
 struct Words(File);
 
 impl Words {
@@ -93,11 +90,10 @@ impl Words {
     }
 }
 
-/// A client that says and does what the library of then did.
+/// A client that behaves as the old library.
 struct OldClient {
     /// Its end is the client's.
     _connection: OwnedFd,
-    /// What was recorded.
     then: Value,
     own: Words,
     pages: BTreeMap<&'static str, Words>,
@@ -128,8 +124,7 @@ impl OldClient {
         &self.pages[name]
     }
 
-    /// Every page is there, as large as it was, and what does not change with time has its value at
-    /// its place.
+    /// Every page exists with its old size, and constant fields have their values at their places.
     fn expect_pages_as_then(&self) {
         for recorded in self.then["pages"].as_array().unwrap() {
             let name = recorded["name"].as_str().unwrap();
@@ -155,8 +150,8 @@ impl OldClient {
         );
     }
 
-    /// Writes what the client of then had written when it ended; what tells the daemon of the rest
-    /// comes last.
+    /// Writes everything that the old client had written at its end; the words that announce the
+    /// rest come last.
     fn say_all(&self) {
         let lines = self.then["client"].as_object().unwrap();
         let mut lines: Vec<(u64, Vec<u8>)> = lines
@@ -169,7 +164,7 @@ impl OldClient {
         }
     }
 
-    /// Charges a launch as that library did, where the lease admits it.
+    /// Charges a launch as that library did, if the lease admits it.
     fn try_launch(&self, cost_ns: u64) -> bool {
         let page = self.page("lease");
         let generation = page.word(lease::GENERATION);
@@ -217,7 +212,7 @@ impl OldClient {
     }
 }
 
-/// The pages that came with an answer, by their names of then.
+/// The pages of an answer, by their old names.
 fn named(then: &Value, fds: Vec<OwnedFd>) -> BTreeMap<&'static str, Words> {
     let names = then["pages"].as_array().unwrap().iter();
     let names: Vec<&str> = names.map(|page| page["name"].as_str().unwrap()).collect();
@@ -229,8 +224,8 @@ fn named(then: &Value, fds: Vec<OwnedFd>) -> BTreeMap<&'static str, Words> {
         .collect()
 }
 
-/// Whether an answer is of the same kind, with all that there was then at its place. What may
-/// differ is the minor version and the client's number; what was added stands behind.
+/// Whether an answer is of the same kind, with all old fields at their places. Only the minor
+/// version and the client's number may differ; additions follow at the end.
 fn expect_same_answer(now: &[u8], then: &[u8]) {
     assert!(now.len() >= then.len(), "{now:?} was {then:?}");
     let same = |range: std::ops::Range<usize>| {
@@ -263,7 +258,7 @@ fn todays_daemon_counts_what_an_old_library_counts() {
             let client = OldClient::attach(&folder, &daemon, job);
             client.say_all();
             let then = client.then["totals"].clone();
-            // It had ended when its totals were recorded.
+            // The client had ended when its totals were recorded.
             drop(client);
             let named = daemon.job_when(job.1, "what was counted then", |job| {
                 let mut then = then.as_object().unwrap().iter();
@@ -281,7 +276,7 @@ fn an_old_best_effort_library_is_granted_launches_beside_an_old_high_priority_on
     for folder in versions() {
         let (_gpu, daemon) = Gpu::with_daemon("mps", "");
         let [hp, be] = JOBS.map(|job| OldClient::attach(&folder, &daemon, job));
-        // Nobody launches without a lease once there is somebody to protect.
+        // With a job to protect nothing launches without a lease.
         until("a lease with terms", || {
             be.page("lease").half(lease::TERMS) & lease::UNGATED == 0
         });
@@ -294,7 +289,7 @@ fn an_old_best_effort_library_is_granted_launches_beside_an_old_high_priority_on
         daemon.job_when("old-be", "what is complete", |job| {
             in_flight(job) == Some(0)
         });
-        // A high-priority launch voids what leases there are.
+        // A high-priority launch voids all leases.
         hp.say_all();
         hp.page("hp").add(0, 1);
         let epoch = hp.page("hp").word(0);
@@ -316,14 +311,14 @@ fn todays_library_runs_under_an_old_daemon() {
             let process = job.under(&path, class).start();
             let (socket, request, own) = accept_and_hear(&listener);
             assert_eq!(request[8], bytes_of(&then["request"])[8], "no attach");
-            // What that daemon did not know stands behind what it did.
+            // Fields unknown to that daemon follow those that it knew.
             let own = Words(own.into_iter().next().unwrap().into());
             assert_eq!(own.0.metadata().unwrap().len(), then["client_bytes"]);
             let pages = then["pages"].as_array().unwrap().iter().map(page_of_then);
             let pages: Vec<OwnedFd> = pages.collect();
             let pages: Vec<BorrowedFd<'_>> = pages.iter().map(AsFd::as_fd).collect();
             send(&socket, &bytes_of(&then["answer"]), &pages).unwrap();
-            // It asks what is kept of its program, and goes on without an answer.
+            // The library asks for its program's kept durations, and continues without an answer.
             drop(accept_and_hear(&listener));
             let ended = process.finish().expect_success();
             assert_eq!(ended.errors, "", "{label}");
@@ -341,7 +336,7 @@ fn page_of_then(page: &Value) -> OwnedFd {
     let file = File::from(fd);
     file.write_all_at(&bytes_of(&page["begins"]), 0).unwrap();
     if name == "daemon" {
-        // It lives.
+        // The heartbeat: this daemon lives.
         let now_ns = Clock::monotonic().now_ns();
         file.write_all_at(&now_ns.to_le_bytes(), layout::HEARTBEAT_NS)
             .unwrap();

@@ -1,4 +1,4 @@
-//! A device that is released: pilliond does not have NVML open until somebody resumes it.
+//! A released device: pilliond does not have NVML open until somebody resumes it.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -13,22 +13,22 @@ fn has_nvml(daemon: &Daemon) -> bool {
     maps.contains("libnvidia-ml.so") || maps.contains("libnvidia_ml.so")
 }
 
-/// Whether nobody in the daemon has NVML open: by its own word, and by the threads that would. The
-/// library may stay mapped: the dynamic linker does not unload one that has things of a thread's to
-/// drop, as the stand-in may.
+/// Whether the daemon has NVML closed, by its own report and by its threads. The library may stay
+/// mapped: the dynamic linker does not unload one with pending thread-local destructors, as the
+/// stand-in may have.
 fn is_closed(daemon: &Daemon) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
     let names = tasks.flatten().map(|task| {
         let name = std::fs::read_to_string(task.path().join("comm"));
         name.unwrap_or_default().trim_end().to_owned()
     });
-    // A thread's name is cut to 15 characters; that of the thread that has this one ask is shorter.
+    // A thread's name is cut to 15 characters; the thread that drives this one has a shorter name.
     let asks = ["pillion-memory-", "pillion-nvml", "pillion-gauges"];
     let has_thread = names.into_iter().any(|name| asks.contains(&&*name));
     !has_thread && released(daemon)["open"] == 0
 }
 
-/// One that waits for what NVML reports.
+/// A daemon that waits for NVML's reports.
 fn daemon(gpu: &Gpu) -> Daemon {
     let daemon = gpu.daemon("");
     wait_for_reports(&daemon, 1);
@@ -46,7 +46,7 @@ fn released(daemon: &Daemon) -> Value {
     daemon.status()["gpu"]["released"].clone()
 }
 
-/// It launches once, and says what that came to.
+/// A job that launches once, and prints the result.
 fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let mut process = gpu.job(label, "faulty").best_effort(daemon).start();
     process.wait_for("ready", 1);
@@ -78,7 +78,7 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
     let status = daemon.explained();
     assert!(status.contains("released: NVML closed"), "{status}");
 
-    // Whoever comes or works changes nothing of that.
+    // New or active processes do not change that.
     before.write("\n");
     daemon.wait_until_held("before");
     let mut after = start(&gpu, &daemon, "after");
@@ -89,7 +89,7 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
         gpu.pillion_run("hp", daemon.socket(), &words).run().code(),
         69
     );
-    // Longer than any of those who ask NVML waits between two questions while there are clients.
+    // Longer than the interval of any thread that queries NVML while there are clients.
     let begun_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
     until("three seconds", || {
         let now_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();

@@ -1,23 +1,23 @@
-//! A daemon that gets its configuration anew while jobs run: what is right is in force, what is wrong changes nothing.
+//! A daemon reloads its configuration while jobs run: a valid one takes effect, an invalid one
+//! changes nothing.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{Daemon, Gpu, Process, until};
 
-/// A target of so many times alone, with all switched off that would move the bounds besides.
+/// A target of so many times alone, with everything else off that would move the bounds.
 fn target(times: &str) -> String {
     format!("name = \"pillion\"\nslo_p99 = \"{times}x\"\nfeedback = false\ngap_prediction = false")
 }
 
-/// Rewrites the daemon's file and tells it so.
 fn reload(gpu: &Gpu, daemon: &Daemon, policy: &str) {
     gpu.config(daemon.socket(), policy);
     daemon.signal(Signal::HUP);
 }
 
-/// Waits until the bound beside an idle high-priority job is what a target of so many times alone says of the latency in the
-/// same answer.
+/// Waits until the bound beside an idle high-priority job follows from a target of so many times
+/// alone and the latency in the same answer.
 fn wait_for_bounds(daemon: &Daemon, times: f64) {
     until(&format!("the bounds of {times}x"), || {
         let policy = daemon.status()["policy"].clone();
@@ -27,7 +27,7 @@ fn wait_for_bounds(daemon: &Daemon, times: f64) {
     });
 }
 
-/// What went wrong with the file, once the daemon says so.
+/// The file's error, once the daemon reports it.
 fn config_error(daemon: &Daemon, part: &str) -> Value {
     until(part, || {
         let policy = daemon.status()["policy"].clone();

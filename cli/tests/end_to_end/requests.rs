@@ -1,5 +1,5 @@
-//! How long a high-priority job's requests took, as the daemon tells it and as the job has measured
-//! it, in virtual time.
+//! Latencies of a high-priority job's requests, as reported by the daemon and as measured by the
+//! job, in virtual time.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn replay(clocked: &Clocked, class: JobClass, kernel: &str, arrivals: &[&str]) -
     command
 }
 
-/// What the daemon says of the requests of the high-priority job, once it has ended.
+/// The daemon's report about the high-priority job's requests, once the job has ended.
 fn told(socket: &Path) -> Value {
     let ended = || {
         let status: Value = serde_json::from_str(&ask_status(socket).ok()?).ok()?;
@@ -44,8 +44,7 @@ fn told(socket: &Path) -> Value {
     until("the end of the high-priority job", ended)
 }
 
-/// Requests at random times beside a best-effort job: what the replay reports, what the daemon
-/// says.
+/// Requests at random times beside a best-effort job: the replay's report, and the daemon's.
 fn run(arguments: &[&str]) -> (Value, Value) {
     let clocked = Clocked::start("mps", "3");
     let daemon = clocked.daemon_with("mps", "name = \"pillion\"\nslo_p99 = \"1.5x\"");

@@ -1,4 +1,5 @@
-//! What programs find when they look the driver's entry points up: as without us, and hooked where the table says.
+//! Programs that look up the driver's entry points find the same as without us, hooked where the
+//! table says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use crate::common::{
     Ended, Program, cargo_folder, clean_command, collect, driver_folder, library, shim_folder,
 };
 
-/// One thing that a release of the CUDA runtime asks `cuGetProcAddress` for.
+/// A query of a release of the CUDA runtime to `cuGetProcAddress`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     name: String,
@@ -19,14 +20,13 @@ struct Request {
     flags: u64,
 }
 
-/// What a release of the CUDA runtime asks for.
+/// The queries of a release of the CUDA runtime.
 #[derive(Debug)]
 struct Release {
     name: String,
     requests: Vec<Request>,
 }
 
-/// The recorded requests of all releases.
 fn releases() -> Vec<Release> {
     let text = fs::read_to_string(testing::data("cuda/cudart_requests.csv")).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
@@ -47,7 +47,7 @@ fn releases() -> Vec<Release> {
     (3..header.len()).map(release).collect()
 }
 
-/// How a program meets us.
+/// How a program gets our library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setup {
     Alone,
@@ -55,7 +55,7 @@ enum Setup {
     Shim,
 }
 
-/// Runs a program of a folder's driver.
+/// Runs a program with a folder's driver.
 fn run(setup: Setup, program: &'static str, arguments: &[&str], driver: &Path) -> Ended {
     let mut command = clean_command(Program::Unlinked(program).path());
     command.args(arguments).env("LD_LIBRARY_PATH", driver);
@@ -73,7 +73,7 @@ fn run(setup: Setup, program: &'static str, arguments: &[&str], driver: &Path) -
     collect(command)
 }
 
-/// The library in which a hook of this setup lies.
+/// The library with the hooks of this setup.
 fn home(setup: Setup) -> PathBuf {
     match setup {
         Setup::Alone => driver_folder().join("libcuda.so.1"),
@@ -82,18 +82,17 @@ fn home(setup: Setup) -> PathBuf {
     }
 }
 
-/// Whether two paths are of one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     one.canonicalize().unwrap() == other.canonicalize().unwrap()
 }
 
 impl Request {
-    /// The entry point that is meant, if it is in our table.
+    /// The requested entry point, if it is in our table.
     fn index(&self) -> Option<usize> {
         abi::newest(&self.name, self.version, self.flags & 2 != 0)
     }
 
-    /// The line that tells `resolve` of it.
+    /// The line with which `resolve` asks for it.
     fn line(&self) -> String {
         let symbol = self.index().map_or("-".to_owned(), |index| {
             ENTRY_POINTS[index].symbol.to_string_lossy().into_owned()
@@ -107,7 +106,7 @@ impl Request {
     }
 }
 
-/// Compares the answers of one release line by line. How many were hooks.
+/// Compares the answers of one release line by line; returns the number of hooks.
 fn compare(release: &Release, setup: Setup, alone: &str, ours: &str) -> usize {
     let (alone, ours): (Vec<_>, Vec<_>) = (alone.lines().collect(), ours.lines().collect());
     assert_eq!(alone.len(), release.requests.len() + 1, "{}", release.name);

@@ -1,4 +1,4 @@
-//! `pillion run`: the job's own end is what the caller sees, and `pillion status` shows the job.
+//! `pillion run`: the caller sees the job's own end, and `pillion status` shows the job.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn the_status_of_the_command_is_passed_on() {
 fn a_job_is_called_what_the_flag_says_whatever_the_environment_has() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let work = Program::Linked("work").path();
-    // It looks like an id that an outer run has made up, and is the user's choice.
+    // This id looks like one from an outer run, and is the user's choice.
     let (job, work) = ("12-0123456789", text(&work));
     let words = ["--job", job, "--", work, "linked", "5", "0"];
     let run = gpu.pillion_run("label", daemon.socket(), &words);

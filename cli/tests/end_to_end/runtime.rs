@@ -1,15 +1,15 @@
-//! Programs of the CUDA runtime on the stand-in for it: they compute what they are to compute, their errors are the
-//! runtime's, and through Pillion nothing of that changes and everything is counted.
+//! Programs of the CUDA runtime on its stand-in: they compute the right results, their errors are
+//! the runtime's, and under Pillion nothing of that changes and everything is counted.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use crate::common::{Cuda, Gpu, Program, collect, runtime_libraries, tools};
 
-/// Fields of `struct cudaDeviceProp` that `runtime_fields.c` looks at in both releases.
+/// Fields of `struct cudaDeviceProp` that `runtime_fields.c` checks in both releases.
 const FIELDS: u32 = 91;
 
-/// What `runtime.c` prints before its counts.
+/// The output of `runtime.c` before its counts.
 const OUTPUT: &str = "\
 device 0 of 1
 4096 results are right, time passed: 1
@@ -77,7 +77,7 @@ fn expect_computes_and_is_counted(cuda: Cuda) {
     }
 }
 
-/// What `runtime_forms.c` prints before its last line.
+/// The output of `runtime_forms.c` before its last line.
 const FORMS: &str = "\
 the header's release: 1
 type 2, device 0, the same address: 1, 0 bytes written past the end
@@ -132,7 +132,7 @@ fn every_field_of_a_devices_properties_is_the_one_that_the_header_of_cuda_13_nam
     expect_fields(Cuda::V13, FIELDS + 7);
 }
 
-/// Each function that the runtime exports is declared, but for those that the header renames.
+/// Each function that the runtime exports is declared, except those that the header renames.
 fn expect_declared(cuda: Cuda, renamed: &[&str]) {
     /// Of a header that comes in another package.
     const PROFILER: [&str; 2] = ["cudaProfilerStart", "cudaProfilerStop"];
@@ -177,7 +177,7 @@ fn what_the_runtime_exports_is_declared_by_the_header_of_cuda_13() {
 fn without_a_driver_the_runtime_says_that_the_driver_is_insufficient() {
     let gpu = Gpu::start("mps");
     let mut command = gpu.command(Program::Runtime("runtime", Cuda::V13).path());
-    // Found first, and no library: so it is on a machine that has a driver, too.
+    // Found first, and not a library: so the test also works on a machine with a driver.
     std::fs::write(gpu.path("libcuda.so.1"), "").unwrap();
     command.env("LD_LIBRARY_PATH", gpu.path(""));
     let ended = collect(command);
@@ -192,7 +192,7 @@ fn without_a_driver_the_runtime_says_that_the_driver_is_insufficient() {
     );
 }
 
-/// A program that was linked with NVIDIA's library asks the dynamic linker for its version nodes.
+/// A program linked with NVIDIA's library asks the dynamic linker for its version nodes.
 #[test]
 fn the_stand_ins_have_the_version_nodes_of_nvidias_libraries() {
     for library in Cuda::ALL.into_iter().flat_map(runtime_libraries) {
@@ -208,7 +208,7 @@ fn the_stand_ins_have_the_version_nodes_of_nvidias_libraries() {
             "{shown}"
         );
         assert!(shown.contains(&format!("Name: {name}")), "{shown}");
-        // NVIDIA's private table is asked of nobody.
+        // Nothing uses NVIDIA's private table.
         let text = std::fs::read(&library).unwrap();
         assert!(!text.windows(16).any(|bytes| bytes == b"cuGetExportTable"));
     }

@@ -1,9 +1,10 @@
-//! No visible difference: random programs of driver calls see the same result codes and the same bytes under the library,
-//! in each class and switched off, as they see from the bare driver.
+//! No visible difference: random programs of driver calls see the same result codes and bytes under
+//! the library, in each class and switched off, as with the driver alone.
 //!
-//! A *script* is a list of calls that `programs/script.c` makes. It is drawn from the table of entry points: each
-//! parameter is NULL, a handle that nobody gave out, a handle from an earlier call, a number, a buffer or a text, as its
-//! type in the prototype allows. proptest shrinks a script that shows a difference.
+//! A *script* is a list of calls that `programs/script.c` makes. It is drawn from the table of
+//! entry points: each parameter is NULL, an invalid handle, a handle from an earlier call, a
+//! number, a buffer or a text, as its type in the prototype allows. proptest shrinks a script that
+//! shows a difference.
 
 use std::fmt::Write;
 
@@ -14,13 +15,11 @@ use protocol::hello::JobClass;
 
 use crate::common::{Program, Stage, collect, library, tools};
 
-/// Calls of a script, at most.
 const CALLS_MAX: usize = 40;
 /// Random scripts; each is four processes.
 const SCRIPTS: u32 = 200;
-/// Says in the environment, and in the output of a failure, which scripts are drawn.
+/// Selects the scripts in the environment, and is printed with a failure.
 const SEED: &str = "PILLION_TEST_SEED";
-/// Parameters of an entry point, at most.
 const PARAMETERS_MAX: usize = 16;
 
 /// Types whose values come from the driver.
@@ -53,12 +52,13 @@ const CALLBACKS: [&str; 6] = [
     "CUoccupancyB2DSize",
     "CUstreamCallback",
 ];
-/// Structures that are passed by value and lie on the stack, where the program has zeros.
+/// Structures passed by value on the stack, where the program has zeros.
 const ON_STACK: [&str; 2] = ["CUipcMemHandle", "CUipcEventHandle"];
-/// What a random script may not ask for, since it would wait for a value that nobody writes.
+/// Calls that a random script must not make, since they would wait for a value that nobody writes.
 const WAITS_FOR_EVER: [&str; 3] = ["WaitValue", "BatchMemOp", "ExternalSemaphores"];
 
-/// What every script has after its early calls: a context, a module, two vectors, a stream, an event.
+/// Every script has this after its early calls: a context, a module, two vectors, a stream, an
+/// event.
 const OPENING: &str = "\
 cuInit i0
 cuDeviceGet b i0
@@ -100,7 +100,7 @@ const RIGHT: [&str; 24] = [
     "cuGraphInstantiateWithFlags oCUgraphExec hCUgraph:0 i0",
 ];
 
-/// Names to look up: right ones of other libraries and versions, wrong ones, and none.
+/// Names to look up: valid ones of several libraries and versions, invalid ones, and none.
 const NAMES: [&str; 14] = [
     "cuLaunchKernel",
     "cuMemAlloc",
@@ -118,10 +118,9 @@ const NAMES: [&str; 14] = [
     "cu",
 ];
 
-/// Of CUDA, at which they are asked for: the oldest, those that matter, and one to come.
+/// CUDA versions for look-ups: the oldest, those that matter, and a future one.
 const VERSIONS: [u32; 6] = [2_000, 11_030, 12_000, 12_090, 13_000, 99_999];
 
-/// Type and name of each parameter.
 fn parameters(entry_point: &EntryPoint) -> Vec<(&'static str, &'static str)> {
     let prototype = entry_point.prototype.trim();
     if matches!(prototype, "" | "void") {
@@ -138,7 +137,8 @@ fn parameters(entry_point: &EntryPoint) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// One argument for a parameter; choice 0 is NULL for whatever can be NULL, so that scripts shrink towards that.
+/// One argument for a parameter; choice 0 is NULL where possible, so that scripts shrink towards
+/// that.
 fn argument(kind: &str, name: &str, choice: u8) -> Option<String> {
     let pick = |words: &[&str]| words[usize::from(choice) % words.len()].to_owned();
     let base = kind.trim_start_matches("const ").trim_end_matches('*');
@@ -205,7 +205,8 @@ fn hooked() -> Vec<&'static EntryPoint> {
         .collect()
 }
 
-/// What may be called in a random script: all that is hooked, and questions whose answers must not change either.
+/// Entry points for random scripts: all hooked ones, and queries whose answers must not change
+/// either.
 fn callable() -> Vec<&'static EntryPoint> {
     let asks = |symbol: &str| {
         ["cuDeviceGetAttribute", "cuCtxGet", "cuPointerGetAttribute"]
@@ -224,7 +225,6 @@ fn callable() -> Vec<&'static EntryPoint> {
         .collect()
 }
 
-/// One line of a random script.
 fn any_line() -> impl Strategy<Value = String> {
     let callable = callable();
     let count = callable.len();
@@ -259,23 +259,26 @@ fn any_script() -> impl Strategy<Value = String> {
     })
 }
 
-/// How often a script must show a difference that may be a kernel's fault seen at another call.
+/// How often a script must show a difference that may come from a kernel's fault reported by
+/// another call.
 const TRIES: usize = 5;
 
-/// Result codes of a kernel's fault, which every call gives from when the device has got to it: illegal address to launch
-/// failed, without those of peer access and contexts, which a call gives for itself.
+/// Result codes of a kernel's fault, which every call returns once the device has reached it:
+/// illegal address to launch failed, without those of peer access and contexts, which are a call's
+/// own.
 const FAULTS: [&str; 11] = [
     "700", "701", "702", "703", "710", "714", "715", "716", "717", "718", "719",
 ];
 
-/// What the output of a script shows otherwise than the bare driver's.
+/// A difference between a script's output and the driver's alone.
 struct Difference {
     text: String,
-    /// Whether it may be that a kernel's fault was told by another call.
+    /// Whether another call may have reported a kernel's fault.
     is_of_fault: bool,
 }
 
-/// The first lines of two outputs that differ; where one output ends, the other's line and nothing.
+/// The first differing lines of two outputs; at the end of one output, the other's line and
+/// nothing.
 fn first_difference<'a>(bare: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
     let mut lines = (bare.lines(), other.lines());
     loop {
@@ -289,7 +292,7 @@ fn first_difference<'a>(bare: &'a str, other: &'a str) -> Option<(&'a str, &'a s
     }
 }
 
-/// Whether one of the lines tells a fault and the other does not.
+/// Whether only one of the lines reports a fault.
 fn is_of_fault((bare, other): (&str, &str)) -> bool {
     let tells_fault = |line: &str| {
         let codes = ["-> ", ", then "].iter().filter_map(|before| {
@@ -302,7 +305,7 @@ fn is_of_fault((bare, other): (&str, &str)) -> bool {
 }
 
 impl Stage {
-    /// What the script prints and how it ends: bare, and in each way in which it is to be the same.
+    /// The script's output and end: with the driver alone, and in each way that must match it.
     fn outputs(&self, script: &str) -> [(&'static str, String); 4] {
         let path = self.gpu.path("script");
         std::fs::write(&path, script).unwrap();
@@ -315,15 +318,15 @@ impl Stage {
                 "best-effort" => job.best_effort(&self.daemon),
                 _ => job.best_effort(&self.daemon).env("PILLION_DISABLE", "1"),
             };
-            // With a quota the device looks smaller, which is what a quota is for.
+            // A quota makes the device look smaller, as intended.
             let ended = job.env("PILLION_MEMORY", "unlimited").run();
             (way, format!("{}{}", ended.output, ended.status))
         })
     }
 
-    /// The first difference. One in which a fault is told by other calls must be there each time: which call tells of a
-    /// kernel's fault depends on when the device gets to it, in real time and without Pillion as well; what is ours
-    /// differs whenever the script is run.
+    /// The first difference. If other calls report a fault, the difference must recur each time:
+    /// the call that reports a kernel's fault depends on when the device reaches it, in real time
+    /// and without Pillion as well; a difference of ours recurs whenever the script is run.
     fn difference(&self, script: &str) -> Option<String> {
         let first = self.difference_once(script)?;
         if !first.is_of_fault {
@@ -384,7 +387,8 @@ fn random_programs_see_no_difference() {
         .unwrap();
 }
 
-/// Lines that call `entry_point` with NULL and 0 throughout, then with NULL in one parameter after the other.
+/// Lines that call `entry_point` with NULL and 0 throughout, then with NULL in one parameter after
+/// the other.
 fn with_nulls(entry_point: &EntryPoint) -> Vec<String> {
     let count = parameters(entry_point).len().max(1);
     let mut lines = vec![line(entry_point, &[0; PARAMETERS_MAX])];
@@ -398,7 +402,8 @@ fn with_nulls(entry_point: &EntryPoint) -> Vec<String> {
     lines
 }
 
-/// Each in a process of its own kind of trouble: before `cuInit`, on a thread without a context, and in a context.
+/// Each call in three states of a process: before `cuInit`, on a thread without a context, and in a
+/// context.
 // census: B1, C1, C2
 #[test]
 fn null_in_any_parameter_of_any_hook_is_answered_as_by_the_driver() {
@@ -454,7 +459,7 @@ fn attributes_of_memory_of_every_kind_are_the_drivers() {
     stage.expect_no_difference(&script);
 }
 
-/// As a library that python has loaded calls it: by `ctypes`, from a thread that never had a context.
+/// Calls like a library loaded by Python: by `ctypes`, from a thread that never had a context.
 const PYTHON: &str = "\
 import ctypes, threading
 driver = ctypes.CDLL('libcuda.so.1')
@@ -511,7 +516,7 @@ fn an_error_that_sticks_sticks_in_every_call_alike() {
 #[test]
 fn a_stream_whose_destruction_is_refused_keeps_the_priority_that_was_asked_for() {
     let stage = Stage::new();
-    // The first form of the call is one that the stand-in refuses, or a second destruction is.
+    // The stand-in refuses the first form of the call, or a second destruction.
     let script = "cuStreamGetPriority hCUstream:1 b\ncuStreamDestroy hCUstream:1\n\
                   cuStreamGetPriority hCUstream:1 b\ncuStreamDestroy_v2 hCUstream:1\n\
                   cuStreamGetPriority hCUstream:1 b\n";
@@ -565,7 +570,7 @@ fn only_a_fault_told_by_another_call_may_be_tried_again() {
     ] {
         assert_eq!(of(right, other), Some(is_of_fault), "{other}");
     }
-    // Both tell one, but not the same.
+    // Both report one, but not the same.
     assert_eq!(of("cuInit -> 700\n", "cuInit -> 719\n"), Some(false));
 }
 

@@ -1,7 +1,7 @@
-//! A high-priority job attaches beside a best-effort job that nobody gated until then.
+//! A high-priority job attaches beside a best-effort job that was not gated before.
 //!
-//! On the virtual clock; the device's record has the times. When the high-priority process comes to
-//! its attach is the machine's affair, so this holds for any moment.
+//! It runs on the virtual clock; the device's record has the times. The moment of the high-priority
+//! process's attach depends on the machine, so the assertions hold for any moment.
 
 use protocol::hello::{JobClass, ask_status};
 use serde_json::Value;
@@ -18,7 +18,7 @@ kernel class=compute grid=80,1,1 block=1024,1,1 shared_bytes=65536 registers=32 
 launch 0 x20
 ";
 
-/// Best-effort work goes on so much later at most.
+/// Limit on the delay of best-effort work.
 const LATE_NS_MAX: u64 = 2_000_000;
 
 /// Starts a replay of a trace, with that as its profile.
@@ -46,7 +46,8 @@ fn start_replay(
     Process::start(name, replay)
 }
 
-/// The kernels of both jobs, best-effort first; of the high-priority one the first comes 500 ms after its attach.
+/// The kernels of both jobs, best-effort first; the high-priority job's first comes 500 ms after
+/// its attach.
 fn kernels(sharing: &str) -> [Vec<(u64, u64)>; 2] {
     // The daemon and the best-effort job; the other one joins.
     let clocked = Clocked::start(sharing, "2");
@@ -81,7 +82,7 @@ fn best_effort_work_goes_on_soon_after_a_high_priority_job_has_attached() {
         let pauses = before.windows(2).map(|pair| pair[1].0 - pair[0].1);
         let longest_ns = pauses.max().expect("kernels before its first request");
         assert!(longest_ns <= LATE_NS_MAX, "{sharing}: {longest_ns} ns");
-        // It was attached for half a second by then, and the other one worked on.
+        // The high-priority job was attached for half a second then, and the other one worked on.
         let since_ns = first_ns - 400_000_000;
         let meanwhile = before.iter().filter(|kernel| kernel.0 > since_ns);
         assert!(meanwhile.count() > 500, "{sharing}");

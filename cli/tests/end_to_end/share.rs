@@ -1,4 +1,4 @@
-//! How much of the GPU best-effort jobs have beside high-priority ones (`[share]`), by the device
+//! The share of the GPU for best-effort jobs beside high-priority ones (`[share]`), by the device
 //! server's own count.
 
 use protocol::clock::Clock;
@@ -29,7 +29,7 @@ fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
     assert_eq!(started("best-effort", Some("60")), "40");
     assert_eq!(started("best-effort", Some("all")), "40");
     assert_eq!(started("high-priority", None), "none");
-    // Within a job that has it, it is nobody's wish.
+    // Inherited from an enclosing job, it is nobody's choice.
     let within = |class: &str| {
         let run = ["run", "--class", "best-effort", "--restartable", "--"];
         let mut run = gpu.pillion(&daemon, &run);
@@ -47,7 +47,7 @@ fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
     let said = "share of best-effort jobs (static): 40 % of the SMs for those that start now";
     assert!(table.contains(said), "{table}");
 
-    // What high-priority work leaves is not known before there was any.
+    // The remainder of high-priority work is unknown before there was any.
     gpu.config(daemon.socket(), "name = \"none\"\n[share]");
     daemon.signal(Signal::HUP);
     let is_dynamic = |status: &serde_json::Value| status["policy"]["share"]["mode"] == "dynamic";
@@ -55,7 +55,7 @@ fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
     assert_eq!(started("best-effort", None), "none");
 }
 
-/// The share falls, and the job is ended; what supervises it starts it anew.
+/// The share falls, the job is ended, and its supervisor restarts it.
 #[test]
 fn a_job_that_may_be_started_anew_has_another_share_then() {
     let gpu = Gpu::start("mps");
@@ -80,7 +80,7 @@ fn a_job_that_may_be_started_anew_has_another_share_then() {
         let is_so = |status: &serde_json::Value| status["policy"]["share"]["percent"] == percent;
         daemon.status_when("the share is another", is_so);
     };
-    // Too little to start anew for; the daemon looks once a second.
+    // Too little for a restart; the daemon checks once a second.
     share_is(75);
     let clock = Clock::monotonic();
     clock.sleep_until(clock.now_ns() + 2_500_000_000);

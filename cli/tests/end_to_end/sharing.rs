@@ -1,5 +1,5 @@
-//! How the GPU is shared, and whether priorities between blocks work there: found out, told, and
-//! acted on, whatever was configured.
+//! How the GPU is shared, and whether block priorities work there: detected, reported, and acted
+//! on, whatever was configured.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,19 +14,15 @@ use serde_json::Value;
 use crate::common::{Control, Daemon, Gpu, Process, collect, pillion, until};
 use crate::events::{event_when, events};
 
-/// The two ways.
 const WAYS: [&str; 2] = ["mps", "timeslice"];
-/// A second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A daemon that was told this of how its GPU is shared, and asks no control daemon of this
-/// machine's.
+/// A daemon with this value of `sharing`, which asks no control daemon of this machine's.
 fn daemon(gpu: &Gpu, sharing: &str) -> Daemon {
     gpu.daemon_told(sharing, "[mps]\nterminate = [\"/no/such/program\"]")
 }
 
-/// The verdict on this subject, and what was found, of `pillion doctor`; none: it says nothing of
-/// it.
+/// Verdict and finding of `pillion doctor` on this subject; none if it has none.
 fn examined(gpu: &Gpu, daemon: &Daemon, subject: &str) -> Option<(String, String)> {
     let mut command = gpu.command(pillion());
     command
@@ -50,7 +46,7 @@ fn starts(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
     job.under(daemon.socket(), class).start_until("round")
 }
 
-/// What is enforced on a best-effort job beside a high-priority one that has been learnt.
+/// The limits enforced on a best-effort job beside a known high-priority one.
 fn enforced(daemon: &Daemon) -> String {
     let job = daemon.job_when("best-effort", "a bound", |job| {
         let enforcing = job["enforcing"].as_str();
@@ -59,7 +55,7 @@ fn enforced(daemon: &Daemon) -> String {
     job["enforcing"].as_str().unwrap().to_owned()
 }
 
-/// That the policy acts on this way: kernels go beside high-priority ones under MPS alone.
+/// The policy follows the sharing: kernels run beside high-priority ones under MPS alone.
 fn expect_enforced(daemon: &Daemon, sharing: &str) {
     let words = enforced(daemon);
     let is_sliced = words.ends_with("none beside them");
@@ -146,7 +142,7 @@ fn a_wrong_way_is_an_error_within_a_second_of_the_first_client_and_nothing_acts_
     }
 }
 
-/// A client of this way, by its word alone; it is one as long as this is held.
+/// A client that claims this sharing, as long as the connection is held.
 fn client_of(daemon: &Daemon, is_on_mps: bool) -> OwnedFd {
     let attach = Request::Attach(Attach {
         class: JobClass::BestEffort,
@@ -183,7 +179,7 @@ fn where_a_client_is_hidden_from_mps_nothing_goes_beside_and_who_it_is_is_said_u
         [true, false]
     );
     expect_enforced(&daemon, "timeslice");
-    // MPS is asked before one of its own is killed, and not before the other is.
+    // MPS is asked before one of its own clients is killed, and not before the other is.
     assert_eq!(daemon.job("hidden")["clients"][0]["sharing"], "timeslice");
     assert_eq!(daemon.job("best-effort")["clients"][0]["sharing"], "mps");
     let shown = daemon.explained_of("hidden");
@@ -225,7 +221,7 @@ fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_bette
     assert_eq!(control.asked(), ["get_server_list"]);
 }
 
-/// Whether priorities between blocks are counted on, and the line of `pillion status` about them.
+/// Whether block priorities are relied on, and the line of `pillion status` about them.
 fn block_priority(daemon: &Daemon) -> (bool, Option<String>) {
     let status = daemon.status();
     let is_on = status["policy"]["block_priority"]["on"].as_bool().unwrap();
@@ -257,7 +253,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
     let gpu = Gpu::start("mps");
     let folder = gpu.path("state");
     fs::create_dir(&folder).unwrap();
-    // No server is asked in the null mode, as no driver of NVIDIA's can be.
+    // In the null mode the daemon asks no device server, as with NVIDIA's drivers.
     let daemon = gpu.null_daemon_in(&[("STATE_DIRECTORY", &folder)]);
     let uuid = daemon.status()["gpu"]["uuid"].as_str().unwrap().to_owned();
     let file = folder.join(format!("{uuid}.measured"));
@@ -296,7 +292,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
     expect(false, ".measured:1:18");
 }
 
-/// Whole at any moment.
+/// The file is complete at any moment.
 fn write(file: &Path, text: &str) {
     let new = file.with_extension("new");
     fs::write(&new, text).unwrap();

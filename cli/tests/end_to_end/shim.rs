@@ -1,7 +1,7 @@
-//! Libraries that pass by a preloaded library are said and counted, and the shim reaches them.
+//! Libraries that bypass a preloaded library are reported and counted, and the shim reaches them.
 //!
-//! `host.c` opens `plugin.c` in ways that bind it to its own `libc` or put it into a namespace of its own; the plugin
-//! finds the driver by itself. What Pillion counted is compared with what the device counted.
+//! `host.c` opens `plugin.c` in ways that bind it to its own `libc` or put it into a namespace of
+//! its own; the plugin finds the driver by itself. Pillion's counts are compared with the device's.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::common::{
 
 const PLUGIN: Program = Program::Library("plugin");
 const HOST: Program = Program::Unlinked("host");
-/// What `host` ends with.
+/// Exit status of `host`.
 const STATUS: i32 = 6;
 /// Launches of the plugin.
 const ROUNDS: u64 = 15;
@@ -49,7 +49,6 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("paths of these tests are text")
 }
 
-/// Runs `host` without Pillion.
 fn alone(gpu: &Gpu, way: &str, own: u64) -> Ended {
     let ended = host(gpu, "alone", way, own).run();
     assert_eq!(
@@ -80,7 +79,8 @@ fn a_library_that_passes_by_the_preload_library_is_named_with_the_remedy() {
         let ended = job.run();
         assert_eq!(ended.output, alone.output, "{way}");
         assert_eq!(ended.code(), STATUS, "{way}: {ended:#?}");
-        // It did pass by: the device has the launches, the daemon has never heard of the process.
+        // The plugin did bypass: the device has the launches, the daemon has never heard of the
+        // process.
         assert_eq!(launches(&gpu, "job"), ROUNDS, "{way}");
         assert!(daemon.job("job").is_null(), "{way}");
         let said = ended.errors.matches("pillion: ").count();
@@ -149,7 +149,7 @@ fn a_driver_whose_resolver_answers_with_what_it_does_not_export_is_said() {
     let driver = folder.path().join("libcuda.so.1");
     std::os::unix::fs::symlink(Program::Library("hiding_driver").path(), driver).unwrap();
     let script = folder.path().join("script");
-    // What is no launch is only counted.
+    // Calls other than launches are only counted.
     let lines = [
         "cuInit",
         "cuMemAlloc",
@@ -191,9 +191,10 @@ fn the_shim_serves_every_way_of_opening_a_library() {
     }
 }
 
-/// Our helper in a namespace is a thread of that namespace's libc, and the program's libc must know that there are threads,
-/// or it loses the wake-ups of the dynamic linker's lock: one of two threads that take it then sleeps for ever. (Without
-/// Pillion that is so for any program that does this.)
+/// Our helper in a namespace is a thread of that namespace's libc, and the program's libc must know
+/// that there are threads. Otherwise it loses the wake-ups of the dynamic linker's lock: one of two
+/// threads that take it then sleeps for ever. (Without Pillion this holds for any program that does
+/// this.)
 #[test]
 fn the_programs_libc_knows_that_there_are_threads_in_a_namespace() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");

@@ -1,5 +1,6 @@
-//! Jobs that are asked to end: they end as they would without us, and leave no work behind on the device. What a program does
-//! about the signal times where the signal meets it is in `matrix`; here is what is particular.
+//! Jobs that are asked to end: they end as without us, and leave no work behind on the device.
+//! `matrix` combines programs' reactions with the places where the signal arrives; here are the
+//! special cases.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -16,12 +17,12 @@ use crate::common::{
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
 const FOR_EVER_NS: &str = "3600000000000";
-/// Less than [`PATIENT_MS`], so that who has waited for all of it is seen to end.
+/// Less than [`PATIENT_MS`], so that a process that has waited for all of it is seen to end.
 const LONG_MS: &str = "20000";
-/// As long as anything is waited for here.
+/// As long as the tests' own timeout.
 const PATIENT_MS: &str = "60000";
 
-/// It drains for as long as a busy machine takes, and does not say that its kernels are in no profile.
+/// A job that drains for as long as a busy machine takes, and does not report unknown kernels.
 fn asked_to_end(gpu: &Gpu, label: &str, how: &str, place: &str) -> Job {
     let job = gpu.job(label, "asked_to_end").args(&[how, place]);
     let job = job.env("PILLION_LOG", "error");
@@ -35,7 +36,8 @@ fn signalled(job: Job, signal: Signal) -> Ended {
     process.finish()
 }
 
-/// Runs it alone and in both classes, and compares what it prints and how it ends; what it launched is complete.
+/// Runs it alone and in both classes, and compares its output and its end; its launches are
+/// complete.
 fn expect_same(how: &str, place: &str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for signal in SIGNALS {
@@ -68,7 +70,7 @@ fn every_function_that_sets_a_disposition_finds_the_applications_own() {
 #[test]
 fn without_us_work_is_left_behind_which_the_count_would_show() {
     let gpu = Gpu::start("mps");
-    // What it leaves would not be over however late it is signalled.
+    // The job's work would outlast any delay of the signal.
     let mut job = gpu.job("alone", "hang 3600000000000 2").start();
     job.wait_for("launched", 1);
     job.signal(Signal::TERM);
@@ -94,8 +96,8 @@ fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
     }
 }
 
-/// A thread inside the driver ends its call first: it may hold what the driver needs to wait for what is in flight. That is so of calls
-/// of which the library learns nothing, and which can last.
+/// A thread inside the driver ends its call first: it may hold what the driver needs to wait for
+/// work in flight. This concerns calls that the library does not hook and that can last.
 #[test]
 fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -103,7 +105,7 @@ fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
         let job = gpu.job(class.name(), "loading");
         let job = job.under(daemon.socket(), class);
         let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start_until("ready");
-        // It is in the call once it has read something, and comes back from it at the end of its input alone.
+        // The thread is in the call once it has read something, and returns at the end of input.
         job.write("softgpu-");
         until("it to read", || job.unread_bytes() == 0);
         job.signal(Signal::TERM);
@@ -117,8 +119,8 @@ fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
     }
 }
 
-/// It is stopped in the middle of whatever it did: a helper needs no lock of the process to wait for the device. One that learns how long
-/// kernels take needs `malloc` before.
+/// The thread is stopped at an arbitrary point: a helper needs no lock of the process to wait for
+/// the device. A helper that learns kernels' durations needs `malloc` before.
 #[test]
 fn a_thread_that_is_stopped_with_a_lock_of_the_process_keeps_no_helper_waiting() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -140,7 +142,7 @@ fn a_thread_that_is_stopped_with_a_lock_of_the_process_keeps_no_helper_waiting()
     }
 }
 
-/// Its own watchdog's, for instance: who sends it does not come back from `kill`.
+/// From its own watchdog, for instance: `kill` does not return to the sender.
 #[test]
 fn a_process_that_sends_it_to_itself_goes_no_further() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -157,8 +159,8 @@ fn a_process_that_sends_it_to_itself_goes_no_further() {
     }
 }
 
-/// What servers and launchers do: a handler of their own cleans up; then they set the default again and send the signal once more, to
-/// themselves or to their group, or they return from `main`.
+/// Servers and launchers do this: a handler of their own cleans up; then they restore the default
+/// and send the signal again, to themselves or to their group, or they return from `main`.
 #[test]
 fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -185,7 +187,8 @@ fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
     }
 }
 
-/// The thread that sends it waits for the GPU below its handler, so it cannot be stopped: it dies, and does not go on.
+/// The sending thread waits for the GPU below its handler, so it cannot be stopped: it dies, and
+/// does not go on.
 #[test]
 fn a_handler_inside_a_call_of_cuda_does_not_outlive_the_signal_that_it_sends() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -207,7 +210,7 @@ fn a_handler_inside_a_call_of_cuda_does_not_outlive_the_signal_that_it_sends() {
     }
 }
 
-/// It says so.
+/// The job reports the remaining work.
 #[test]
 fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -223,8 +226,8 @@ fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
     }
 }
 
-/// Other threads have loaded libraries with thread locals since its own last met one: the handler finds its thread's word all the same, and
-/// not by `malloc`, which the thread may be inside of.
+/// Other threads have loaded libraries with thread locals since its own last met one: the handler
+/// finds its thread's variable all the same, without `malloc`, which the thread may be inside of.
 #[test]
 fn no_memory_is_allocated_in_the_handler_of_a_thread_that_has_not_met_new_libraries() {
     let folder = tempfile::tempdir().unwrap();
@@ -259,26 +262,26 @@ fn no_memory_is_allocated_in_the_handler_of_a_thread_that_has_not_met_new_librar
     }
 }
 
-/// The launcher forwards what the terminal has sent to the whole group.
+/// The launcher forwards the terminal's signal to the whole group.
 #[test]
 fn two_signals_within_milliseconds_are_one_request() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
         let job = asked_to_end(&gpu, class.name(), "default", "synchronising");
         let process = job.under(daemon.socket(), class).start_until("ready");
-        // It meets both when it goes on, however much later the second was sent.
+        // The process receives both when it continues, however late the second was sent.
         process.stop();
         process.signal(Signal::TERM);
         process.signal(Signal::INT);
         process.signal(Signal::CONT);
-        // Whichever of two that wait together the kernel hands over first.
+        // Whichever of two pending ones the kernel delivers first.
         let status = process.finish().status;
         assert!(matches!(status.signal(), Some(2 | 15)), "{status:?}");
         expect_drained(&gpu, &daemon, class.name());
     }
 }
 
-/// Whether SIGTERM is in that set of the process's, a field of what the kernel says of it.
+/// Whether SIGTERM is in that set of the process's, a field of its kernel status.
 fn has_sigterm(process: &Process, field: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
     let set = status.lines().find_map(|line| line.strip_prefix(field));
@@ -290,8 +293,8 @@ fn hanging(gpu: &Gpu, daemon: &Daemon, drain_ms: &str) -> Process {
     launched(gpu.job("hang", "hang"), daemon, drain_ms)
 }
 
-/// The same, started with SIGINT as env(1) of GNU coreutils 8.31 is told. A shell that is not interactive has it ignored by what it starts
-/// in the background, tests among that.
+/// [`hanging`] with SIGINT set by env(1) of GNU coreutils 8.31. A non-interactive shell starts its
+/// background processes, tests among them, with SIGINT ignored.
 fn hanging_with(gpu: &Gpu, daemon: &Daemon, sigint: &str, drain_ms: &str) -> Process {
     let job = gpu.job_of("hang", "/usr/bin/env".as_ref()).arg(sigint);
     launched(job.arg(Program::Linked("hang").path()), daemon, drain_ms)
@@ -321,7 +324,7 @@ fn work_that_never_ends_is_not_waited_for_for_ever() {
 fn who_asks_twice_does_not_want_to_wait() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut job = hanging(&gpu, &daemon, PATIENT_MS);
-    // Two that come together are one to the kernel: again, until it has ended.
+    // Two pending ones are one to the kernel: repeat until it has ended.
     until("the end of the job", || {
         let is_running = job.is_running();
         if is_running {
@@ -332,7 +335,7 @@ fn who_asks_twice_does_not_want_to_wait() {
     assert_eq!(job.finish().status.signal(), Some(15));
 }
 
-/// Its one thread is stopped on a stack on which three of the kernel's frames have no room.
+/// The one thread is stopped on a stack without room for three of the kernel's frames.
 #[test]
 fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its_stack() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -355,7 +358,7 @@ fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its
     }
 }
 
-/// A thread that was stopped before takes no signal that is the handler's.
+/// A thread stopped earlier takes no signal for the handler.
 #[test]
 fn a_handler_that_is_set_while_the_process_is_dying_gets_the_next_signal() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -386,15 +389,15 @@ fn a_job_that_is_not_to_be_waited_for_dies_at_once() {
     assert_eq!(job.finish().status.signal(), Some(15));
 }
 
-/// Started, forwarded to, waited for, and judged by its status; and what a shell makes of it.
+/// Started, signalled, awaited, and judged by its status; and as a shell reports it.
 #[test]
 fn a_parent_and_a_shell_see_the_status_that_they_would_see() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Linked("asked_to_end").path();
     let program = program.display();
     for (signal, expected) in [("TERM", "143 143 0"), ("INT", "130 130 0")] {
-        // The shell starts what runs beside it with SIGINT ignored, so a parent between them gives its child the default; and
-        // with no standard input, whose end would be its own.
+        // The shell starts its background processes with SIGINT ignored, so a parent between them
+        // restores the default; and with no standard input, whose end would end the program.
         let text = format!(
             "run() {{ env --default-signal=INT {program} default launching <&3 > out.$1 & eval pid$1=$!; \
                until grep -q ready out.$1; do sleep 0.01; done; }}; \
@@ -416,7 +419,7 @@ fn a_parent_and_a_shell_see_the_status_that_they_would_see() {
     }
 }
 
-/// `pillion stop` with these arguments, where MPS's program is none that is installed.
+/// `pillion stop` with these arguments, without an installed program of MPS's.
 fn stop(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
     stop_with(&Control::new(gpu), gpu, daemon, arguments)
 }
@@ -425,13 +428,12 @@ fn stop_with(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) 
     collect(gpu.stop(control, daemon, arguments))
 }
 
-/// What came of asking MPS, for the only process of a stopped job.
+/// The result of asking MPS, for the only process of a stopped job.
 fn mps(stopped: &Ended) -> serde_json::Value {
     let said: serde_json::Value = serde_json::from_str(&stopped.output).unwrap();
     said["processes"][0]["mps"].clone()
 }
 
-/// How the processes of a stopped job ended.
 fn how(stopped: &Ended) -> Vec<String> {
     let said: serde_json::Value = serde_json::from_str(&stopped.output).unwrap();
     let processes = said["processes"].as_array().unwrap().iter();
@@ -494,7 +496,8 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     let terminated = format!("terminate_client 4242 {pid}, alive");
     assert_eq!(control.asked(), [&lists[..], &[terminated]].concat());
     assert_eq!(job.finish().status.signal(), Some(9));
-    // One that MPS does not know is killed all the same, and why it was not asked first is said.
+    // A process that MPS does not know is killed all the same, with a report of why it was not
+    // asked first.
     let job = hanging(&gpu, &daemon, PATIENT_MS);
     control.knows(&[]);
     let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
@@ -502,7 +505,8 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     assert_eq!(job.finish().status.signal(), Some(9));
 }
 
-/// All by default: the job drains for two seconds, and would die by itself then, long before its grace is over.
+/// All by default: the job drains for two seconds, and would then die by itself, long before its
+/// grace is over.
 #[test]
 fn mps_is_asked_to_end_what_hangs_before_it_dies_by_itself() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -524,7 +528,7 @@ fn mps_is_asked_to_end_what_hangs_before_it_dies_by_itself() {
 fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
     for (grace, ended, drain_ms) in [
         ("0s", "killed", PATIENT_MS),
-        // It dies by itself: nobody is hurt.
+        // The process dies by itself: nobody is hurt.
         ("60s", "on SIGTERM", "50"),
     ] {
         let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
@@ -553,7 +557,7 @@ fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
     assert_eq!(control.asked(), [] as [&str; 0]);
 }
 
-/// `pillion stop` and the daemon may both end before it comes to the kill.
+/// `pillion stop` and the daemon may both end before the kill.
 #[test]
 fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_asked() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -578,7 +582,7 @@ fn a_job_that_is_not_there_is_said_with_those_that_are() {
     let refused = stop(&gpu, &daemon, &["nowhere"]);
     assert_eq!(refused.code(), 1);
     refused.expect_errors(&["nowhere", "here"]);
-    // Nor is another user's.
+    // Another user's job is not there either.
     assert_eq!(stop(&gpu, &daemon, &["here", "--user", "4711"]).code(), 1);
     job.wait_for_new("round", 1);
     job.finish().expect_success();

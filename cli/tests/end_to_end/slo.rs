@@ -1,4 +1,4 @@
-//! What a job asks that its requests may take, with real processes: by `run`, by `set`, as `status` tells it.
+//! Latency targets with real processes: set by `run` and by `set`, and reported by `status`.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, until};
 use crate::events::{event_when, events};
 
-/// A high-priority service of so many requests of 3 ms, which says so of them, or not (`how`), started with these flags.
+/// A high-priority service of so many requests of 3 ms, marked or not (`how`), started with these
+/// flags.
 fn service(gpu: &Gpu, daemon: &Daemon, (how, count): (&str, &str), flags: &[&str]) -> Job {
     let program = Program::Linked("ranges").path();
     let program = program.to_str().expect("paths of these tests are text");
@@ -21,7 +22,7 @@ fn service(gpu: &Gpu, daemon: &Daemon, (how, count): (&str, &str), flags: &[&str
     job.env("PILLION_JOB", "serve")
 }
 
-/// Waits until the goal in force is this and comes from there; the job's `control.slo`.
+/// Waits until the goal in force has this value and source; returns the job's `control.slo`.
 fn told(daemon: &Daemon, goal: &str, source: &str) -> Value {
     let is_so = |job: &Value| {
         let slo = &job["control"]["slo"];
@@ -75,7 +76,7 @@ fn a_target_is_asked_for_held_changed_and_told_and_the_next_daemon_has_the_chang
         "times alone from 1x to 100x",
     );
     refused(&["serve"], 2, "--memory");
-    // Of two changes neither is made if one is refused.
+    // If one of two changes is refused, neither is made.
     refused(
         &["training", "--memory", "1GiB", "--slo", "2x"],
         1,
@@ -126,10 +127,10 @@ fn a_target_that_cannot_be_held_is_refused_or_warned_of_once() {
     assert_eq!(warned.count(), 1);
 }
 
-/// Of requests of 15 ms, of which three trainings in turns make 60 ms: how long one may take.
+/// Target of requests of 15 ms, which three training jobs in turns lengthen to 60 ms.
 const TARGET_NS: u64 = 35_000_000;
 
-/// A C service of so many requests of three kernels of 5 ms, which marks them.
+/// A C service of so many marked requests of three kernels of 5 ms.
 fn marking(gpu: &Gpu, daemon: &Daemon, label: &str, count: u64) -> Job {
     let words = [count, 5_000_000, TARGET_NS].map(|word| word.to_string());
     let words = words.each_ref().map(String::as_str);
@@ -137,7 +138,7 @@ fn marking(gpu: &Gpu, daemon: &Daemon, label: &str, count: u64) -> Job {
     job.high_priority(daemon)
 }
 
-/// Three trainings that launch 40 ms of work at a time.
+/// Three training jobs that launch 40 ms of work at a time.
 fn trainings(gpu: &Gpu, daemon: &Daemon) -> [Process; 3] {
     let mut trainings = ["first", "second", "third"]
         .map(|label| gpu.job(label, "load 16").best_effort(daemon).start());
@@ -147,13 +148,14 @@ fn trainings(gpu: &Gpu, daemon: &Daemon) -> [Process; 3] {
     trainings
 }
 
-/// The share of requests that took longer, by the program's own clock.
+/// The share of requests over the target, by the program's own clock.
 fn late_share(service: Process, count: u64) -> f64 {
     let ended = service.finish().expect_success();
     ended.asked("late") as f64 / count as f64
 }
 
-/// A target below what requests take alone pauses best-effort work, and a copy that is under way cannot be stopped.
+/// A target below the requests' time alone pauses best-effort work, and a copy under way cannot be
+/// stopped.
 #[test]
 fn while_best_effort_work_is_paused_large_copies_wait_and_small_ones_go() {
     let policy = "name = \"pillion\"\nslo_p99 = \"5ms\"\nmax_hold_ms = 1000";
@@ -171,9 +173,9 @@ fn while_best_effort_work_is_paused_large_copies_wait_and_small_ones_go() {
     daemon.job_when("large", "it waits", |job| job["held_by"] == "paused");
     let before = ["large", "small"].map(copied);
     until("small copies", || copied("small") > before[1] + 100 * 4096);
-    // One may have begun before.
+    // One large copy may have begun before.
     assert!(copied("large") <= before[0] + 4_194_304);
-    // Once nobody asks anything any more.
+    // Once there are no more requests.
     service.finish().expect_success();
     until("large copies", || {
         copied("large") > before[0] + 10 * 4_194_304
@@ -183,7 +185,8 @@ fn while_best_effort_work_is_paused_large_copies_wait_and_small_ones_go() {
     }
 }
 
-/// The level and what requests take alone are the process's, which goes on over a restart of its daemon.
+/// The level and the requests' time alone belong to the process, which survives a restart of its
+/// daemon.
 #[test]
 fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requests() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
@@ -202,7 +205,7 @@ fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requ
     assert_eq!(mode & 0o777, 0o600);
 
     let next = gpu.daemon("name = \"pillion\"");
-    // What is learnt anew is judged after a hundred and more, which take two seconds.
+    // New learning is judged after a hundred and more requests, which take two seconds.
     let is_judged = |job: &Value| job["control"]["slo"]["requests"].as_u64() >= Some(1);
     let job = next.job_when("serve", "a request is judged", is_judged);
     let log = next.log();
@@ -212,7 +215,7 @@ fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requ
     );
     let slo = &job["control"]["slo"];
     assert_eq!(slo["learning"], false, "{slo:#}");
-    // Since it came back: all of them, but for what a look between two of these numbers adds.
+    // Since it came back: all of them, except those of a poll between two of these numbers.
     let ended = job["totals"]["requests_marked"].as_u64().unwrap();
     let judged = slo["requests"].as_u64().unwrap();
     assert!(ended < judged + 20, "{ended} ended: {slo:#}");
@@ -249,18 +252,18 @@ fn a_c_service_that_marks_its_requests_has_its_target_beside_trainings_that_brea
     assert_eq!(job["totals"]["marks_refused"], 0, "{job:#}");
     let slo = &job["control"]["slo"];
     let count = |name: &str| slo[name].as_u64().unwrap();
-    // From some 165 on: the first teach what they take alone.
+    // From some 165 on: the first ones teach their time alone.
     assert!((100..=GATED).contains(&count("requests")), "{slo:#}");
     assert_eq!(
         (&slo["source"], &slo["miss"]),
         (&"run".into(), &0.01.into())
     );
-    // The law's bound holds whatever the machine does.
+    // The bound holds whatever the machine does.
     let spent = count("misses") - count("misses_at_floor");
     let most = 0.01 * (count("requests") as f64 + 7_000.0);
     assert!(spent as f64 <= most, "{slo:#}");
     let gated = late_share(service, GATED);
-    // Requests take 15 to 23 ms of their 35: a machine with much else to do makes few of them late.
+    // Requests take 15 to 23 ms of their 35: a machine with other work makes few of them late.
     assert!(gated < ungated / 2.0, "{gated}, ungated {ungated}: {slo:#}");
     let more: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
     assert!(more > 0, "best-effort work stands still: {slo:#}");

@@ -1,4 +1,4 @@
-//! `pillion status` for people: lines that fit, all of one job, ended jobs, again each second.
+//! `pillion status` for people: lines that fit, all about one job, ended jobs, redrawn each second.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::terminal::Terminal;
 use crate::common::{Daemon, Ended, Gpu, Process, cargo_folder, collect, until};
 
-/// The id of a job, as `pillion run` would not give it: too long for a terminal.
+/// A job id chosen by a user, too long for a terminal.
 const LONG: &str = "training-of-the-second-stage-of-a-model-that-has-a-long-name";
 
 /// A high-priority job and a best-effort one that run, and one that has ended.
@@ -87,7 +87,7 @@ fn a_job_is_explained_and_a_name_that_nobody_has_is_not() {
     ] {
         assert!(words.contains(part), "no {part} in {explained}");
     }
-    // An ended one, and the GPU by the beginning of its UUID.
+    // An ended one, and the GPU by a prefix of its UUID.
     let ended = status_in(&gpu, &daemon, 100, &["--explain", "ended"]);
     let ended = ended.expect_success().output;
     assert!(ended.contains("(ended)"), "{ended}");
@@ -126,7 +126,7 @@ fn ended_jobs_and_gpu_time_are_shown_with_all() {
     finish(jobs);
 }
 
-/// `pillion status --watch`, whose output is a pipe.
+/// `pillion status --watch` into a pipe.
 fn watching(gpu: &Gpu, daemon: &Daemon, words: &[&str]) -> Process {
     let command = gpu.pillion(daemon, &[&["status", "--watch"], words].concat());
     Process::start("pillion status --watch", command)
@@ -157,7 +157,7 @@ fn a_watch_goes_on_until_a_signal_ends_it_as_it_ends_any_program() {
         document["daemons"][0]["daemon"]["now_ns"].as_u64().unwrap()
     });
     assert!(times[1] - times[0] >= 900_000_000, "{times:?}");
-    // It goes on without its daemon.
+    // `--watch` continues without a daemon.
     daemon.signal(Signal::KILL);
     let is_gone = |line: String| {
         let document: Value = serde_json::from_str(&line).unwrap();
@@ -184,7 +184,7 @@ fn in_a_terminal_no_row_is_wrapped_and_it_is_left_as_it_was() {
             settings
         };
         let before = settings("before");
-        // A row that the shell has made of what was typed: what is typed is on the screen, too.
+        // A whole row is the shell's output: the typed text is on the screen, too.
         let has_row = |row: &str| terminal.seen().lines().any(|seen| seen == row);
         for (number, words) in ["status", "status --all"].iter().enumerate() {
             terminal.enter(&format!(
@@ -199,12 +199,12 @@ fn in_a_terminal_no_row_is_wrapped_and_it_is_left_as_it_was() {
             assert_eq!(seen, terminal.unwrapped(), "{words}");
         }
         terminal.enter(&format!("clear; {pillion} status --watch"));
-        // The time of day is its first row, which the shell never had.
+        // The time of day is its first row, which the shell never prints.
         let is_drawn = |seen: &str| seen.starts_with("20") && seen.contains("\nserve ");
         until("a picture", || is_drawn(&terminal.seen()));
         terminal.press(&["C-c"]);
         terminal.enter("echo it ended with $?");
-        // Ctrl-C may take the rest of a picture from the terminal, so the row may have had others.
+        // Ctrl-C may discard the rest of a picture, so the row may contain more.
         until("its end", || terminal.seen().contains("it ended with 130"));
         assert_eq!(terminal.seen(), terminal.unwrapped());
         assert_eq!(settings("after"), before);

@@ -1,4 +1,4 @@
-//! `pillion stop` and who comes to a job while it is being stopped, or starts what does.
+//! `pillion stop` and processes that join a job while it is being stopped, or that start others.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -14,10 +14,10 @@ use crate::common::{
 const FOR_EVER_NS: &str = "3600000000000";
 /// Longer than any test waits.
 const LONG_NS: u64 = 3_600_000_000_000;
-/// As long as anything is waited for here.
+/// As long as the tests' own timeout.
 const PATIENT_MS: &str = "60000";
 
-/// `pillion stop` with these arguments, where MPS's program is this one.
+/// `pillion stop` with these arguments, with this stand-in for MPS's program.
 fn stop(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Value {
     let mut command = gpu.stop(control, daemon, arguments);
     command.arg("--json");
@@ -25,13 +25,13 @@ fn stop(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Va
     serde_json::from_str(&stopped.output).unwrap()
 }
 
-/// What `pillion stop` asks of a daemon before anything else, if that is to last; and what it says in the end.
+/// The first request of `pillion stop` to a daemon, if that is to last; and its last one.
 fn see_to(daemon: &Daemon, job: &str, within_ns: u64) -> Reply {
     ask(
         daemon,
         &Request::Ending(Ending {
             job: job.to_owned(),
-            // As the status says it: whose a job without clients is could not be told otherwise.
+            // As the status reports it: the user of a job without clients is unknown otherwise.
             user: Some(rustix::process::getuid().as_raw()),
             within_ns,
             is_over: within_ns == 0,
@@ -43,14 +43,14 @@ fn ask(daemon: &Daemon, request: &Request) -> Reply {
     ask_once(daemon.socket(), request, Duration::from_nanos(PATIENCE_NS)).unwrap()
 }
 
-/// It hangs with work in flight.
+/// A job that hangs with work in flight.
 fn hanging(gpu: &Gpu, label: &str) -> Job {
     let job = gpu.job(label, "hang");
     job.args(&[FOR_EVER_NS, "1"])
         .env("PILLION_DRAIN_MS", PATIENT_MS)
 }
 
-/// A program of a job that says that it was started, and uses the GPU once it is told to.
+/// A program of a job that reports its start, and uses the GPU on request.
 fn started(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let job = gpu.job_of(label, "/bin/sh".as_ref());
     let job = job.args(&["-c", "echo started; read -r go; exec \"$0\" default idle"]);
@@ -59,9 +59,9 @@ fn started(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     job.env("PILLION_LOG", "error").start_until("started")
 }
 
-/// Returns once what is started is told from what was started before.
+/// Returns once start times differ from those before.
 fn let_time_go() {
-    // In hundredths of a second, the kernel's clock ticks; behind it is the idle time.
+    // In hundredths of a second, the kernel's clock ticks; the idle time follows.
     let now = || {
         let uptime = fs::read_to_string("/proc/uptime").unwrap();
         uptime.split(' ').next().map(str::to_owned)
@@ -89,7 +89,7 @@ fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nob
     let mut comer = started(&gpu, &daemon, "coming");
     comer.write("go\n");
     expect_killed(comer);
-    // It is given up, and goes on.
+    // The stop is given up, and the job goes on.
     let given_up = Ending {
         job: "coming".to_owned(),
         user: Some(rustix::process::getuid().as_raw()),
@@ -128,7 +128,8 @@ fn what_was_started_while_its_job_was_stopped_ends_when_it_comes_and_what_was_st
     }
 }
 
-/// All by default. The program would be gone two seconds after its handler has run, long before its grace is over.
+/// All by default. The program would be gone two seconds after its handler has run, long before its
+/// grace is over.
 #[test]
 fn mps_is_asked_to_end_what_hangs_of_a_program_that_exits_in_its_own_way() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -144,7 +145,7 @@ fn mps_is_asked_to_end_what_hangs_of_a_program_that_exits_in_its_own_way() {
     assert_eq!(job.finish().status.signal(), Some(9));
 }
 
-/// As one that an agent or a server of workers is: what has ended is started anew.
+/// As under an agent or a server of workers: ended processes are restarted.
 #[test]
 fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -156,7 +157,7 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
     daemon.wait_for_clients("again", 1);
     let said = stop(&Control::new(&gpu), &gpu, &daemon, &["again"]);
     let processes = said["processes"].as_array().unwrap();
-    // Between the two signals there is time for a third, which is asked as well.
+    // Between the two signals there is time for a third process, which is asked as well.
     assert!(processes.len() >= 2, "{said:#}");
     let is_asked = |process: &Value| process["ended"] == "on SIGTERM";
     assert!(processes.iter().all(is_asked), "{said:#}");
@@ -166,7 +167,7 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
     assert_eq!(job.finish_untold().status.signal(), Some(15));
 }
 
-/// A shell dies of SIGTERM at once, and the kernel kills with it what has asked for that.
+/// A shell dies of SIGTERM at once, and the kernel then kills the children that have asked for it.
 #[test]
 fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     tools::that_runs(&["setpriv", "--pdeathsig", "KILL"]);
@@ -174,7 +175,8 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     let job = gpu.job_of("parent", "/bin/sh".as_ref());
     let job = job.args(&[
         "-c",
-        // What a shell starts in its background has an empty standard input otherwise, at whose end the program is told to end.
+        // A shell's background processes otherwise have an empty standard input, whose end ends the
+        // program.
         "exec 3<&0; setpriv --pdeathsig KILL \"$0\" default launching <&3 & wait; exec sleep 1000",
     ]);
     let job = job.arg(Program::Linked("asked_to_end").path());
@@ -196,7 +198,8 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     );
 }
 
-/// Numbers of processes are a PID namespace's: those that the daemon tells are strangers' in another.
+/// Process ids belong to a PID namespace: those from the daemon are other processes' in another
+/// one.
 #[test]
 fn who_stops_a_job_in_another_pid_namespace_than_the_daemons_is_told_so_and_hits_nobody() {
     let first = ["unshare", "--pid", "--fork", "--mount-proc"];

@@ -1,4 +1,5 @@
-//! Very many of everything, right and bounded: children, threads, contexts, look-ups, allocations, processes.
+//! Very many of everything, right and bounded: children, threads, contexts, look-ups, allocations,
+//! processes.
 
 use protocol::hello::JobClass;
 
@@ -6,7 +7,6 @@ use crate::common::{Daemon, Ended, Gpu, Program};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 
-/// Runs a linked program in one class.
 fn run(
     gpu: &Gpu,
     daemon: &Daemon,
@@ -18,7 +18,7 @@ fn run(
     job.args(arguments).under(daemon.socket(), class).run()
 }
 
-/// The same, alone and in each class; what it asked for is what everybody counts.
+/// Runs it alone and in each class; all parties count what it asked for.
 fn expect_right(program: &'static str, arguments: &[&str]) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", Program::Linked(program));
@@ -60,10 +60,10 @@ fn a_fork_during_the_first_call_leaves_nothing_half_done() {
     }
 }
 
-/// How much more than without us a process may grow while it does the same thing again and again.
+/// Allowed extra growth of a process that repeats the same operation.
 const GROWTH_KIB_MAX: u64 = 4096;
 
-/// Runs `soak` alone and in both classes: everybody counts the same, and nothing of ours grows.
+/// Runs `soak` alone and in both classes: all parties count alike, and nothing of ours grows.
 fn expect_bounded(what: &str, count: &str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", "soak").args(&[what, count]).run();

@@ -1,4 +1,4 @@
-//! `PILLION_DISABLE`, and what happens when a hook of ours panics.
+//! `PILLION_DISABLE`, and panics in our hooks.
 
 use crate::common::{Gpu, Program};
 

@@ -1,4 +1,4 @@
-//! What the two libraries export and need, as `nm` and `readelf` see it.
+//! Exports and imports of the two libraries, by `nm` and `readelf`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use abi::{ENTRY_POINTS, EntryPoint, OPERATORS, Route};
 
 use crate::common::{cargo_folder, library};
 
-/// NVML's functions whose answers are a job's own share.
+/// NVML's functions that report a job's own share.
 pub(crate) const NVML: [&str; 11] = [
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetMemoryInfo_v2",
@@ -23,8 +23,8 @@ pub(crate) const NVML: [&str; 11] = [
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 ];
 
-/// libc's family, present on every system. `libgcc_s` is in the native build only; the artefact that is released does
-/// without, which CI checks.
+/// libc's family, present on every system. `libgcc_s` is in the native build only; CI checks that
+/// the released artefact does without.
 const MAY_NEED: [&str; 5] = [
     "libc.so.6",
     "libdl.so.2",
@@ -67,7 +67,7 @@ fn expect_equal(exported: &BTreeSet<String>, expected: &BTreeSet<String>) {
     assert!(leaked.is_empty(), "leaked: {leaked:?}");
 }
 
-/// What is libc's: the loader's doors, and those by which a program sets a signal's disposition.
+/// libc's functions: the loader's doors, and those by which a program sets a signal's disposition.
 const LIBC: [&str; 14] = [
     "dlsym",
     "dlvsym",
@@ -138,7 +138,7 @@ fn expect_libcs_family(library: &Path, others: &[&str]) {
     }
 }
 
-/// The names that the preload library takes from others, with the version that it asks for.
+/// The imported names of the preload library, with the requested version.
 fn taken() -> Vec<String> {
     let text = output("nm", &["-D", "--undefined-only"], &library());
     let names = text
@@ -165,8 +165,9 @@ fn the_preload_library_needs_no_private_symbol_of_libc() {
     assert!(private.is_empty(), "{private:?}");
 }
 
-/// What it cannot call it does not do: change the mask of files, end the process, set a signal's disposition by libc's own
-/// way. It stands in for two defaults by the function that it exports itself (`signals.rs` here).
+/// Functions that it does not import it cannot call: it does not change the mask of files, end the
+/// process, or set a signal's disposition by libc. For two defaults it uses the function that it
+/// exports itself (`signals.rs` here).
 // census: G1, G3, G4
 #[test]
 fn the_preload_library_imports_nothing_that_takes_signals_or_ends_the_process() {
@@ -188,7 +189,8 @@ fn the_preload_library_imports_nothing_that_takes_signals_or_ends_the_process() 
     }
 }
 
-/// Rust's standard library keeps the program's arguments at load; C's start files have one entry. Nothing else may run.
+/// Rust's standard library stores the program's arguments at load; C's start files have one entry.
+/// Nothing else may run.
 // census: A28
 #[test]
 fn the_preload_library_has_no_constructor_of_its_own() {

@@ -2,7 +2,7 @@
 
 use crate::common::{Daemon, Gpu, Process};
 
-/// A GPU on which a high-priority job never comes to an end.
+/// A GPU with a high-priority job that never ends.
 fn hung(policy: &str) -> (Gpu, Daemon, Process) {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon(&format!("name = \"temporal\"\n{policy}"));
@@ -16,14 +16,14 @@ fn started_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
     job.start_until("started")
 }
 
-/// The same at the gate, which it does not leave by itself soon.
+/// `threads` at the gate, where it stays for long.
 fn held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
     let process = started_threads(gpu, daemon, arguments);
     daemon.wait_until_held("be");
     process
 }
 
-/// The same when it was at the gate, perhaps for a moment.
+/// `threads` once it was at the gate, perhaps for a moment.
 fn once_held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
     let process = started_threads(gpu, daemon, arguments);
     daemon.job_when("be", "a held launch", |job| {

@@ -1,4 +1,4 @@
-//! Best-effort work makes way where the GPU is used more than `[throttle]` says, by the device
+//! Best-effort work makes way if the GPU is used more than `[throttle]` allows, by the device
 //! server's own count.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::common::{Gpu, Process, cargo_folder, library};
 use crate::order::Clocked;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Of virtual time: the first four seconds, in which the rate comes down, are not judged.
+/// Virtual time; the first four seconds, in which the rate comes down, are not judged.
 const SECONDS: u64 = 12;
 const JUDGED_FROM: u64 = 4;
 
@@ -29,7 +29,7 @@ pub(super) fn replay(
     replay_of(clocked, class, rank, &row.repeat(kernels), rate)
 }
 
-/// The same of these rows of a trace.
+/// [`replay`] with these rows of a trace.
 pub(super) fn replay_of(
     clocked: &Clocked,
     class: JobClass,
@@ -66,7 +66,7 @@ pub(super) fn replay_of(
     command
 }
 
-/// What each class used of the device's time, by the lines `use` of a record.
+/// Each class's use of the device's time, by the lines `use` of a record.
 pub(super) fn used(record: &str) -> BTreeMap<String, f64> {
     let mut labels: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for line in record.lines().filter(|line| line.starts_with("use\t")) {
@@ -105,9 +105,9 @@ pub(super) fn pair(policy: &str, sharing: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn the_device_is_used_as_much_as_was_set_beside_a_high_priority_job() {
-    // What a look costs on the virtual clock is most of what this takes.
+    // The cost of polls on the virtual clock is most of this test's time.
     let policy = "name = \"pillion\"\npoll_us = 1000\n[throttle]\nutilisation = 0.5";
-    // Where kernels of both compute at once, the time that both use is less than the sum.
+    // While kernels of both compute at once, the combined use is less than the sum.
     let used = pair(policy, "timeslice");
     let (hp, be) = (used["high-priority"], used["best-effort"]);
     assert!((hp - 0.2).abs() < 0.02, "{used:?}");
@@ -127,7 +127,7 @@ fn a_throttle_is_told_and_goes_with_its_section() {
     );
     let hp = gpu.job("serve", "steady 20").high_priority(&daemon);
     let hp = hp.start_until("round");
-    // It always has kernels of 2 ms.
+    // This job always has kernels of 2 ms.
     let be = gpu.job("training", "load 16").best_effort(&daemon);
     let mut be = be.start_until("round");
     let told = throttle(
@@ -137,7 +137,7 @@ fn a_throttle_is_told_and_goes_with_its_section() {
     let said = &told["policy"]["throttle"];
     assert_eq!(said["utilisation"], 0.3);
     assert_eq!(said["clock_alone_mhz"], 1380);
-    // The software V100 has one clock, its highest, where a full device is as it should be.
+    // The software V100 has one clock, its highest, at which a full device is normal.
     assert_eq!(said["clock_mhz"], 1530);
     assert_eq!(said["blind"], false);
     assert!(

@@ -1,12 +1,12 @@
-//! `pillion top` in real terminals: what it shows at three sizes, and that it leaves the terminal as
-//! it was, whatever ends it. `pillion doctor` in such terminals, too.
+//! `pillion top` in real terminals: its display at three sizes; it restores the terminal, whatever
+//! ends it. Also `pillion doctor` in such terminals.
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::terminal::Terminal;
 use crate::common::{Gpu, Process, cargo_folder, collect, until};
 
-/// What ends it, and what the shell says of it then.
+/// What ends it, and the shell's report.
 const ENDS: [(&str, Option<Signal>, u32); 4] = [
     ("q", None, 0),
     ("C-c", None, 0),
@@ -59,7 +59,7 @@ fn it_shows_gpus_and_jobs_at_each_size_and_leaves_the_terminal_as_it_was() {
             until("the screen of before", || {
                 !terminal.seen().contains("HP p50")
             });
-            // A line of its own: a shell gives up what follows a command that SIGINT ended.
+            // A line of its own: a shell discards the commands after one that SIGINT ended.
             terminal.enter("echo ended with $?");
             let ended = format!("ended with {code}");
             until(&ended, || terminal.seen().contains(&ended));
@@ -101,7 +101,7 @@ fn doctor_wraps_no_row_of_a_terminal() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let pillion = cargo_folder().join("pillion");
     for (columns, rows) in [(80, 24), (100, 40), (200, 50)] {
-        // All of its rows are to be seen.
+        // All of its rows must be visible.
         let terminal = Terminal::start(&gpu.pillion(&daemon, &[]), columns, 10 * rows);
         terminal.enter(&format!(
             "clear; {} doctor; echo ended with $?",

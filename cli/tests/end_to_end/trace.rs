@@ -1,5 +1,5 @@
-//! `pillion trace` of real processes: every launch once, what is drawn beside launches, and how a
-//! trace ends.
+//! `pillion trace` of real processes: every launch once, the other drawn items, and the end of a
+//! trace.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn taking(gpu: &Gpu, daemon: &Daemon, seconds: &str, file: &Path) -> Process {
     process
 }
 
-/// The summary of a trace that has been told to end, and its document.
+/// The summary of a trace that is told to end, and its document.
 fn ended(process: Process, file: &Path) -> (Value, Value) {
     process.signal(Signal::INT);
     finished(process, file)
@@ -92,7 +92,7 @@ fn a_trace_of_three_jobs_has_every_launch_once_with_its_name() {
     }
     let requests = events_of(&document, "serve", &["request"]);
     assert_eq!(requests.len(), 2 * 60, "{summary:#}");
-    // The service was protected: what it held says so.
+    // The service was protected: the leases show the holds.
     let leases = events_of(&document, "train", &["lease"]);
     assert!(leases.iter().any(|lease| lease["name"] == "open"));
     assert!(!events_of(&document, "train", &["wait"]).is_empty());
@@ -118,7 +118,7 @@ fn launches_of_one_stream_follow_each_other_and_copies_are_among_them() {
     assert!((seconds - 1.0).abs() < 1e-6, "{summary:#}");
     let drawn = events_of(&document, "train", &[&KERNELS[..], &["copy"]].concat());
     assert!(drawn.len() > 10, "{summary:#}");
-    // Lengths that are too long add up to nothing: each wait for a copy says where the stream is.
+    // Overestimated lengths do not accumulate: each wait for a copy shows how far the stream is.
     let is_late = |event: &&&Value| event["ts"].as_f64().unwrap() >= 999_999.0;
     assert!(drawn.iter().filter(is_late).count() <= 30, "{summary:#}");
     let mut ends: std::collections::BTreeMap<u64, f64> = std::collections::BTreeMap::new();
@@ -130,7 +130,7 @@ fn launches_of_one_stream_follow_each_other_and_copies_are_among_them() {
         *end = number("ts") + number("dur");
         assert!(*end <= 1e6 + 1e-3, "{event:#}");
     }
-    // Then the daemon is as before, and takes another one.
+    // Then the daemon is as before, and takes another trace.
     let trace = taking(&gpu, &daemon, "0.2", &file);
     finished(trace, &file);
     gpu.expect_right_end("train", train, &daemon);

@@ -1,4 +1,4 @@
-//! The systemd unit that is shipped: that it says what the daemon is built for, and nothing that keeps it from its work.
+//! The shipped systemd unit: it matches the daemon's design, and does not hinder its work.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn it_starts_another_daemon_for_every_end_but_that_of_a_file_that_cannot_be_used
     ] {
         assert!(lines.iter().any(|found| found == line), "no {line}");
     }
-    // What the unit's comments say why not.
+    // The unit's comments explain why these are absent.
     for name in [
         "PrivateTmp",
         "PrivateNetwork",
@@ -69,13 +69,13 @@ fn a_drop_in_has_reload_wait_for_the_daemon() {
     assert_eq!(lines, ["[Service]", "Type=notify-reload", "ExecReload="]);
 }
 
-/// A slice below another one would say so in its name, and its weight would count there alone.
+/// A nested slice would show in its name, and its weight would count only there.
 #[test]
 fn its_slice_is_at_the_top_and_has_a_weight() {
     assert!(lines_of("pillion.slice").contains(&"CPUWeight=10000".to_owned()));
 }
 
-/// As under systemd, with a file in the place of the journal.
+/// As under systemd, with a file in place of the journal.
 #[test]
 fn in_the_journal_an_error_that_ends_the_daemon_has_the_priority_of_one() {
     let script = "JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec \"$0\" --config missing.toml";

@@ -1,5 +1,4 @@
-//! Jobs and machines that are not as we would have them: programs that use the GPU past Pillion, an
-//! old processor.
+//! Adverse jobs and machines: programs that use the GPU without Pillion, an old processor.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -14,7 +13,6 @@ fn stranger(gpu: &Gpu, label: &str) -> Process {
     job.start_until("ready")
 }
 
-/// The processes that the daemon names.
 fn named(daemon: &Daemon) -> Vec<u64> {
     let status = daemon.status();
     let processes = status["unmanaged"]["processes"].as_array().cloned();
@@ -36,7 +34,7 @@ fn wait_for_named(daemon: &Daemon, processes: &[&Process]) {
     until(&format!("{pids:?} named"), || named(daemon) == pids);
 }
 
-/// How many processes were named so far.
+/// The number of processes named so far.
 fn count_of_events(daemon: &Daemon) -> Value {
     daemon.status()["events"]["counts"]["unmanaged"].clone()
 }
@@ -63,7 +61,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
     }
     let reason = found["reason"].as_str().unwrap();
     assert!(reason.contains("emptied LD_PRELOAD"), "{reason}");
-    // It asked for nothing, so nothing was refused.
+    // The process asked for nothing, so nothing was refused.
     assert_eq!(daemon.status()["turned_away"], json!([]));
     let ended = gpu.tell(&daemon, &["events", "--json"]).expect_success();
     let document: Value = serde_json::from_str(&ended.output).unwrap();
@@ -94,7 +92,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
     assert!(log.contains("past Pillion any more"), "{log}");
 }
 
-/// Programs that come and go beside, managed ones, and one that is switched off.
+/// Beside it run short-lived managed programs, and one with the library switched off.
 #[test]
 fn a_managed_process_is_never_named_from_its_start_to_its_end() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -107,7 +105,7 @@ fn a_managed_process_is_never_named_from_its_start_to_its_end() {
     for round in 0..4 {
         assert_eq!(be_run(&format!("short{round}")).code(), 7);
     }
-    // Two looks that name a process have seen all others, too.
+    // Two polls that name a process have seen all others, too.
     let off = gpu.job("off", "load").args(&["64", "rest"]);
     let off = off.best_effort(&daemon).env("PILLION_DISABLE", "1");
     let off = off.start_until("ready");
@@ -127,7 +125,7 @@ fn a_managed_process_is_never_named_from_its_start_to_its_end() {
     assert_eq!(count_of_events(&daemon), 2);
 }
 
-/// For as long as the daemon has looked at least three times.
+/// Waits until the daemon has polled at least three times.
 fn let_it_look(daemon: &Daemon) {
     let now_ns = || daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
     let until_ns = now_ns() + 4_000_000_000;
@@ -192,7 +190,7 @@ fn a_process_past_pillion_that_does_not_hear_it_is_killed_once_mps_was_asked() {
     let gpu = Gpu::start("mps");
     let control = Control::new(&gpu);
     let daemon = gpu.daemon_beside(&control, &rule("grace_s = 1"), "");
-    // What is ignored stays so when another program is executed (execve(2)).
+    // Ignored signals stay ignored when another program is executed (execve(2)).
     let program = Program::Linked("load").path();
     let script = format!("trap '' TERM; exec '{}' 64 rest", program.display());
     let deaf = gpu.job_of("deaf", std::path::Path::new("/bin/sh"));
@@ -212,7 +210,7 @@ fn a_process_past_pillion_that_does_not_hear_it_is_killed_once_mps_was_asked() {
     ]);
 }
 
-/// What a processor of 2009 has not, no program of ours may use unasked: AVX, AVX2, BMI, FMA.
+/// Our programs must not use, unchecked, what a processor of 2009 lacks: AVX, AVX2, BMI, FMA.
 #[test]
 fn a_processor_without_avx_runs_job_and_daemon() {
     if std::env::consts::ARCH != "x86_64" {

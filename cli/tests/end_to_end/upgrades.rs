@@ -1,8 +1,8 @@
-//! Daemons that are replaced by a newer build, and by an older one again, while jobs run.
+//! Daemons replaced by a newer build, and by an older one again, while jobs run.
 //!
-//! There is no newer build, so a relay stands between the jobs and a daemon of this one, and makes what the daemon says that of
-//! the next minor version, with more at its end than this build knows. To that daemon the relay is who asks, so what it shows
-//! of processes and of memory is the relay's.
+//! There is no newer build, so a relay stands between the jobs and a daemon of this one. It changes
+//! the daemon's packets to the next minor version, with more at their end than this build knows.
+//! The relay is the daemon's peer, so the status shows the relay as process and in memory.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter};
@@ -20,7 +20,6 @@ use crate::peers::of_minor;
 /// How often the daemon is replaced by a newer one and back.
 const UPGRADES: usize = 5;
 
-/// See the module's text.
 struct Relay {
     path: PathBuf,
     /// Ends it when closed.
@@ -40,7 +39,7 @@ impl Relay {
         }
     }
 
-    /// Ends, as a daemon does; to how many it has said welcome.
+    /// Ends, as a daemon does; returns the number of welcomes.
     fn finish(mut self) -> usize {
         fs::remove_file(&self.path).unwrap();
         drop(self.stop.take());
@@ -63,7 +62,7 @@ fn serve(listener: &OwnedFd, daemon: &Path, stopped: &PipeReader) -> usize {
         if ready[0] {
             return welcomed;
         }
-        // Who was welcomed has nothing to say but its end, on either side.
+        // A welcomed connection carries nothing but its end, on either side.
         let mut ends = ready[2..].chunks(2).map(|pair| pair.contains(&true));
         pairs.retain(|_| ends.next() != Some(true));
         if ready[1]
@@ -75,7 +74,7 @@ fn serve(listener: &OwnedFd, daemon: &Path, stopped: &PipeReader) -> usize {
     }
 }
 
-/// One connection's request to the daemon, and the answer back; `None` if either has gone.
+/// Forwards one connection's request to the daemon, and the answer back; `None` if either has gone.
 fn pass_on(listener: &OwnedFd, daemon: &Path) -> Option<([OwnedFd; 2], bool)> {
     let to_client = rustix::net::accept(listener).ok()?;
     let to_daemon = connect_to(daemon).ok()?;
@@ -121,12 +120,12 @@ fn a_daemon_replaced_by_one_of_a_newer_minor_version_and_back_under_load_loses_n
         let newer = gpu.daemon_at(gpu.path("newer.sock"), "");
         let relay = Relay::start(&path, newer.socket());
         expect_served(&newer, &mut jobs);
-        // One that has known no other.
+        // A job that has known no other daemon.
         let label = format!("new {round}");
         let new = gpu.job(&label, "work linked 10 0").best_effort(&newer);
         let ended = new.env("PILLION_SOCKET", &path).run().expect_success();
         gpu.expect_equal_counts(&label, &ended, &newer);
-        // Three, or more where one was slow and came again.
+        // Three, or more if one was slow and came again.
         assert!(relay.finish() >= 3);
         end(newer);
         daemon = gpu.daemon("");

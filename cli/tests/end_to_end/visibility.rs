@@ -1,10 +1,9 @@
-//! What a job obtained, called and passed by is in the status, and in words with `PILLION_LOG=debug`.
+//! A job's look-ups, calls and bypasses are in the status, and in words with `PILLION_LOG=debug`.
 
 use protocol::hello::{Attach, JobClass, Request, connect_to, receive, send};
 
 use crate::common::{Daemon, Ended, Gpu, Program};
 
-/// Runs `work` through a door.
 fn work(gpu: &Gpu, daemon: &Daemon, program: Program, door: &str, log: &str) -> Ended {
     let job = gpu.job("job", program).args(&[door, "20", "7"]);
     let ended = job.best_effort(daemon).env("PILLION_LOG", log).run();
@@ -29,7 +28,8 @@ fn the_status_tells_hooks_by_family_and_how_entry_points_were_obtained() {
     assert!(count("calls_sync") >= 1, "{totals:#}");
     assert_eq!(count("calls_nested"), 0, "{totals:#}");
     assert_eq!(count("launches_foreign"), 0, "{totals:#}");
-    // What work asks for: fifteen functions and the resolver in both forms; cuDeviceGet is the driver's own.
+    // `work` asks for fifteen functions and the resolver in both forms; cuDeviceGet is the driver's
+    // own.
     assert_eq!(
         count("resolved_hooked") + count("resolved_passed"),
         16,
@@ -69,7 +69,7 @@ fn the_debug_log_names_each_entry_point_with_its_door() {
         assert!(in_all(" cuLaunchKernel"), "{door}: {ended:#?}");
         assert!(in_all("calls_memory"), "{door}: {ended:#?}");
         if door != "linked" {
-            // Nothing of ours to do: it is passed, and named.
+            // Nothing for us to do: it is passed through, and named.
             let door = said.trim_start_matches("hooked, by ");
             let start = format!("pillion: in all, the driver's own, by {door}");
             let mut lines = ended.errors.lines();

@@ -1,10 +1,11 @@
-//! Work whose stream, context, device or thread ends while it runs: nothing of it stays in flight for ever.
+//! Work whose stream, context, device or thread ends while it runs does not stay in flight for
+//! ever.
 
 use crate::common::{Gpu, until};
 
 /// How work ends; see `work_ends.c`.
 const ENDINGS: [&str; 5] = ["stream", "context", "reset", "fault", "thread"];
-/// How many kernels are launched at least.
+/// Least number of launched kernels.
 const KERNELS: u64 = 10;
 
 #[test]
@@ -17,7 +18,7 @@ fn best_effort_work_that_ends_in_any_way_is_counted_complete() {
             let completed = gpu.counts(how)["launches_completed"].as_u64();
             completed >= Some(KERNELS)
         });
-        // The process lives on, so that nothing but its own account can tell.
+        // The process lives on, so that only its own account can show it.
         daemon.wait_until_nothing_in_flight(how);
         let ended = job.finish().expect_success();
         let totals = daemon.totals(how);

@@ -1,4 +1,4 @@
-//! `pillion workload` writes traces that the other commands take.
+//! `pillion workload` writes traces that the other commands accept.
 
 use std::fs;
 use std::path::Path;

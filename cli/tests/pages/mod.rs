@@ -1,7 +1,8 @@
-//! What a timeline must be by the published format, and a page or a picture that stands alone.
+//! Checks a timeline against the published format, and pages and pictures that stand alone.
 //!
-//! The format is Google's "Trace Event Format" (JSON object format): which keys each phase of event must
-//! have, and that complete events of one thread nest or do not overlap. On our tracks nothing nests.
+//! The format is Google's "Trace Event Format" (JSON object format): the keys that each phase of
+//! event must have, and complete events of one thread that nest or do not overlap. On our tracks
+//! nothing nests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,8 @@ fn ns(value: &Value) -> u64 {
 /// Complete events by process and track: start, end, category, name.
 pub(crate) type Tracks = BTreeMap<(u64, u64), Vec<(u64, u64, String, String)>>;
 
-/// Checks every event for what the format asks of it; returns complete events, names of processes, and
-/// how many counters there are.
+/// Checks every event against the format; returns complete events, names of processes, and the
+/// number of counters.
 pub(crate) fn checked(document: &Value) -> (Tracks, BTreeMap<u64, String>, usize) {
     let mut tracks = Tracks::new();
     let mut processes = BTreeMap::new();
@@ -92,7 +93,7 @@ pub(crate) fn expect_no_overlap(tracks: &mut Tracks) {
     }
 }
 
-/// Refers to nothing outside, is well formed, and has no number that is none.
+/// Refers to nothing outside, is well formed, and has no NaN.
 pub(crate) fn expect_page(page: &str) {
     for word in [
         "https:", "src=", "href=", "url(", "@import", "<script", "<link", "NaN", "inf\"",

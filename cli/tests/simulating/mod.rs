@@ -14,7 +14,6 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split_ascii_whitespace()
 }
 
-/// `pillion simulate` with the words of a line.
 pub(crate) fn simulate(line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
     command.arg("simulate").args(words(line));
@@ -53,7 +52,6 @@ pub(crate) fn lines(line: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A folder with a scenario file.
 pub(crate) fn written(scenario: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("room");
     let path = folder.path().join("s.toml");
@@ -62,7 +60,7 @@ pub(crate) fn written(scenario: &str) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// A short pair, under a policy that is to be named.
+/// A short pair, under a policy that the caller names.
 pub(crate) const PAIR: &str = "seconds = 2\n[policy]\nname = \"mps\"\n\
     [[jobs]]\nname = \"hp\"\nclass = \"high-priority\"\ntrace = \"resnet50-inference\"\n\
     arrivals = \"poisson\"\nrate = 30\n\

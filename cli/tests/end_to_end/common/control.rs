@@ -1,29 +1,30 @@
-//! A stand-in for the program that speaks with MPS's control daemon.
+//! A stand-in for the program that controls MPS.
 
 use std::fs;
 use std::path::PathBuf;
 
 use super::{Daemon, Gpu, cargo_folder, until, write_script};
 
-/// A program in the place of `nvidia-cuda-mps-control`, which writes down what it is asked, and of a client whether it lives.
+/// A stand-in for `nvidia-cuda-mps-control` that records its commands, and whether the client they
+/// name lives.
 pub(crate) struct Control {
     folder: PathBuf,
 }
 
 impl Control {
-    /// One that ends no work, whatever it says: the device does not know of MPS.
+    /// Ends no work, whatever it reports: the device does not know of MPS.
     pub(crate) fn new(gpu: &Gpu) -> Self {
         Self::that(gpu, "")
     }
 
-    /// One by which the device ends the work of a client that is terminated.
+    /// Has the device end the work of a terminated client.
     pub(crate) fn that_obeys(gpu: &Gpu) -> Self {
         let server = cargo_folder().join("softgpu-server");
         let server = format!("{} --socket {}", server.display(), gpu.socket().display());
         Self::that(gpu, &format!("{server} --inject \"terminate-client $3\";"))
     }
 
-    /// One that does so when it is to terminate a client.
+    /// Runs `terminate` for a client that is to be terminated.
     fn that(gpu: &Gpu, terminate: &str) -> Self {
         let folder = gpu.path("mps");
         fs::create_dir_all(&folder).unwrap();
@@ -46,17 +47,16 @@ impl Control {
         control
     }
 
-    /// Its path.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.join("nvidia-cuda-mps-control")
     }
 
-    /// A `PATH` on which it is found.
+    /// A `PATH` that contains it.
     pub(crate) fn search_path(&self) -> String {
         format!("{}:/usr/bin:/bin", self.folder.display())
     }
 
-    /// These are clients of its server, beside another one.
+    /// Makes these clients of its server, beside another one.
     pub(crate) fn knows(&self, pids: &[u32]) {
         let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
         fs::write(self.folder.join("clients"), format!("1\n{pids}")).unwrap();
@@ -68,8 +68,8 @@ impl Control {
         self.asked().contains(&line)
     }
 
-    /// It was asked to end the work of this process, before that was killed: or, on a machine so busy that there was no time for it,
-    /// the daemon says so.
+    /// It was asked to end the work of this process before the kill; or, on a machine too busy for
+    /// that, the daemon says so.
     pub(crate) fn expect_terminated(&self, pid: u32, daemon: &Daemon) {
         if self.has_terminated(pid) {
             return;
@@ -81,14 +81,13 @@ impl Control {
                     .iter()
                     .any(|late| line.contains(late))
         };
-        // Told once the process is killed.
+        // Reported once the process is killed.
         until("the reason why MPS did not end its work in time", || {
             daemon.log().lines().any(is_late)
         });
         println!("not shown: there was no time to ask MPS");
     }
 
-    /// The commands so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         let asked = fs::read_to_string(self.folder.join("asked")).unwrap_or_default();
         asked.lines().map(str::to_owned).collect()

@@ -24,21 +24,20 @@ pub(crate) struct Gpu {
     null: String,
 }
 
-/// A daemon of a [`Gpu`].
 #[derive(Debug)]
 pub(crate) struct Daemon {
     process: Process,
     socket: PathBuf,
 }
 
-/// A process of a job that will be started; its label at the device is its job's id at the daemon.
+/// A process of a job to start; its label at the device is its job's id at the daemon.
 #[derive(Debug)]
 pub(crate) struct Job {
     label: String,
     command: Command,
 }
 
-/// What program, Pillion and device count under the same name.
+/// Counted by program, Pillion and device under the same name.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
 /// A GPU under MPS with a daemon as shipped, on which one program is run in several ways.
@@ -55,19 +54,19 @@ impl Stage {
 }
 
 impl Gpu {
-    /// A V100 that processes share in this way, `mps` or `timeslice`.
+    /// A V100 shared by `mps` or `timeslice`.
     pub(crate) fn start(sharing: &'static str) -> Self {
         Self::start_device("V100-SXM2-16GB", sharing)
     }
 
-    /// The same, and its daemon with these lines in its `[policy]`.
+    /// [`Self::start`] and a daemon with these lines in its `[policy]`.
     pub(crate) fn with_daemon(sharing: &'static str, policy: &str) -> (Self, Daemon) {
         let gpu = Self::start(sharing);
         let daemon = gpu.daemon(policy);
         (gpu, daemon)
     }
 
-    /// One under MPS with its [`Self::null_daemon`].
+    /// A GPU under MPS with its [`Self::null_daemon`].
     pub(crate) fn with_null_daemon() -> (Self, Daemon) {
         let gpu = Self::start("mps");
         let daemon = gpu.null_daemon();
@@ -79,7 +78,7 @@ impl Gpu {
         Self::start_with(device, sharing, |_, _| ())
     }
 
-    /// One that writes what MPS would, to `control.log` and `server.log` in its folder.
+    /// Writes MPS's logs, `control.log` and `server.log`, to its folder.
     pub(crate) fn start_logging_mps(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, folder| {
             command.arg("--mps-log").arg(folder.join("control.log"));
@@ -88,35 +87,36 @@ impl Gpu {
         })
     }
 
-    /// One under MPS on which a process that ends with work in flight takes all others along.
+    /// Under MPS, where a process that ends with work in flight takes all others along.
     pub(crate) fn start_contagious() -> Self {
         Self::start_with("V100-SXM2-16GB", "mps", |command, _| {
             command.args(["--mps-kill", "contagious"]);
         })
     }
 
-    /// One under MPS that has no MPS of its own: contexts need a server of MPS's stand-in.
+    /// Under MPS without an MPS of its own: contexts need a server of MPS's stand-in.
     pub(crate) fn start_with_mps_apart() -> Self {
         Self::start_with("V100-SXM2-16GB", "mps", |command, _| {
             command.arg("--mps-managed");
         })
     }
 
-    /// A V100 that writes what it runs to `device.tsv` in its folder.
+    /// A V100 that records what it runs in `device.tsv` in its folder.
     pub(crate) fn start_recording(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, folder| {
             command.arg("--record").arg(folder.join("device.tsv"));
         })
     }
 
-    /// Ends it; what it has written there.
+    /// Ends it; returns that record.
     pub(crate) fn end_recording(self, record: &Path) -> String {
         self.server.signal(Signal::TERM);
         self.server.finish().expect_success();
         std::fs::read_to_string(record).unwrap()
     }
 
-    /// One on which waiting blocks of a kernel with the greater priority do not go first.
+    /// Without block priority: waiting blocks of a kernel with the greater priority do not go
+    /// first.
     pub(crate) fn start_without_block_priority(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, _| {
             command.args(["--block-priority", "off"]);
@@ -146,12 +146,10 @@ impl Gpu {
         gpu
     }
 
-    /// Where its device server listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("gpu.sock")
     }
 
-    /// The device server's process.
     pub(crate) fn server_pid(&self) -> u32 {
         self.server.pid()
     }
@@ -161,12 +159,12 @@ impl Gpu {
         self.folder.path().join(name)
     }
 
-    /// What the device was given by processes of this label.
+    /// The device's counts for processes of this label.
     pub(crate) fn counts(&self, label: &str) -> Value {
         self.stats()["labels"][label].clone()
     }
 
-    /// Signals its server: the device itself. Once stopped, all of it is.
+    /// Signals the device server; stopping it stops the whole device.
     pub(crate) fn signal(&self, signal: Signal) {
         match signal {
             Signal::STOP => self.server.stop(),
@@ -174,7 +172,7 @@ impl Gpu {
         }
     }
 
-    /// What these processes have of the device together, as its server tells monitors, bytes.
+    /// These processes' device memory together, as the server reports to monitors, bytes.
     pub(crate) fn held_by(&self, pids: &[u32]) -> u64 {
         let socket = self.ask(&Request::Monitor);
         let (packet, _) = receive(&socket).unwrap();
@@ -193,7 +191,6 @@ impl Gpu {
         socket
     }
 
-    /// All that the device server says.
     pub(crate) fn stats(&self) -> Value {
         let socket = self.ask(&Request::Stats);
         let mut json = Vec::new();
@@ -207,7 +204,6 @@ impl Gpu {
         serde_json::from_slice(&json).unwrap()
     }
 
-    /// Makes the device have a fault, by the command that people use.
     pub(crate) fn inject(&self, fault: &str) {
         let mut command = Command::new(cargo_folder().join("softgpu-server"));
         command.arg("--socket").arg(self.socket());
@@ -216,30 +212,30 @@ impl Gpu {
         assert!(output.status.success(), "{fault}: {output:?}");
     }
 
-    /// A command in which nothing but this GPU is set up.
+    /// A command with only this GPU in its environment.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = clean_command(program);
         command
             .env("LD_LIBRARY_PATH", driver_folder())
             .env("SOFTGPU_SOCKET", self.socket())
-            // Where its daemon keeps what runs teach.
+            // Its daemon keeps learnt durations there.
             .env("STATE_DIRECTORY", self.path("state"));
         command
     }
 
-    /// A process of this label that has nothing to do with Pillion.
+    /// A process of this label without Pillion.
     pub(crate) fn job(&self, label: &str, line: impl Into<CommandLine>) -> Job {
         let CommandLine { program, arguments } = line.into();
         self.job_of(label, &program.path()).args(&arguments)
     }
 
-    /// The high-priority job `hp`, which has launched a kernel that outlasts every test.
+    /// The high-priority job `hp` with a kernel in flight that outlasts every test.
     pub(crate) fn hang(&self, daemon: &Daemon) -> Process {
         let hp = self.job("hp", HANG).high_priority(daemon);
         hp.start_until("launched")
     }
 
-    /// The same with a program that is not compiled here.
+    /// [`Self::job`] with a program that is not compiled here.
     pub(crate) fn job_of(&self, label: &str, program: &Path) -> Job {
         let mut command = self.command(program);
         command.env("SOFTGPU_LABEL", label);
@@ -249,7 +245,7 @@ impl Gpu {
         }
     }
 
-    /// A high-priority and a best-effort job of one command line, each of which has said `line`.
+    /// A high-priority and a best-effort job of one command line; both have printed `line`.
     pub(crate) fn pair(
         &self,
         command: &'static str,
@@ -264,7 +260,7 @@ impl Gpu {
         })
     }
 
-    /// `pillion` with `arguments`, about this daemon.
+    /// `pillion` with `arguments`, for this daemon.
     pub(crate) fn pillion(&self, daemon: &Daemon, arguments: &[&str]) -> Command {
         let mut command = self.command(pillion());
         command
@@ -273,19 +269,19 @@ impl Gpu {
         command
     }
 
-    /// `pillion stop` with `arguments`, where MPS's program is this one.
+    /// `pillion stop` with `arguments`, with this stand-in for MPS's program.
     pub(crate) fn stop(&self, control: &Control, daemon: &Daemon, arguments: &[&str]) -> Command {
         let mut command = self.pillion(daemon, &["stop"]);
         command.args(arguments).env("PATH", control.search_path());
         command
     }
 
-    /// What `pillion` with `arguments` says about this daemon.
+    /// The result of `pillion` with `arguments`, for this daemon.
     pub(crate) fn tell(&self, daemon: &Daemon, arguments: &[&str]) -> Ended {
         collect(self.pillion(daemon, arguments))
     }
 
-    /// A process that `pillion run` with `arguments` starts, under the daemon's socket.
+    /// A process started by `pillion run` with `arguments`, under the daemon's socket.
     pub(crate) fn pillion_run(&self, label: &str, socket: &Path, arguments: &[&str]) -> Job {
         let mut command = self.command(pillion());
         command
@@ -304,7 +300,7 @@ impl Gpu {
         self.config_told(self.sharing, socket, policy)
     }
 
-    /// The same that says this of how the GPU is shared.
+    /// [`Self::config`] with this value of `sharing`.
     fn config_told(&self, sharing: &str, socket: &Path, policy: &str) -> PathBuf {
         let path = self.folder.path().join("gpu0.toml");
         let text = format!(
@@ -319,8 +315,7 @@ impl Gpu {
         self.daemon_at(self.path("pillion.sock"), policy)
     }
 
-    /// A daemon that is told this of how the GPU is shared, with these lines from its `[policy]`
-    /// on.
+    /// A daemon with this value of `sharing`, and with these lines from its `[policy]` on.
     pub(crate) fn daemon_told(&self, sharing: &str, policy: &str) -> Daemon {
         let socket = self.path("pillion.sock");
         let mut command = self.command(cargo_folder().join("pilliond"));
@@ -330,17 +325,18 @@ impl Gpu {
         Self::daemon_of(command, socket)
     }
 
-    /// A daemon that listens elsewhere.
+    /// A daemon with another socket.
     pub(crate) fn daemon_at(&self, socket: PathBuf, policy: &str) -> Daemon {
         self.daemon_by(socket, policy, |command| command)
     }
 
-    /// The daemon of processes whose driver is in its null mode: calls succeed at once and make no system call.
+    /// The daemon for processes whose driver is in its null mode: calls succeed at once and make no
+    /// system call.
     pub(crate) fn null_daemon(&self) -> Daemon {
         self.null_daemon_in(&[])
     }
 
-    /// The same with these variables in its environment.
+    /// [`Self::null_daemon`] with these variables in its environment.
     pub(crate) fn null_daemon_in(&self, environment: &[(&str, &Path)]) -> Daemon {
         self.daemon_by(self.path("pillion.sock"), "", |command| {
             command.env("SOFTGPU_NULL", &self.null);
@@ -348,7 +344,6 @@ impl Gpu {
         })
     }
 
-    /// What `SOFTGPU_NULL` is for this daemon's processes.
     pub(crate) fn null(&self) -> &str {
         &self.null
     }
@@ -365,16 +360,15 @@ impl Gpu {
         })
     }
 
-    /// A daemon that asks this in place of the program that speaks with MPS; with these sections, and these lines in `[faults]`.
+    /// A daemon that uses this stand-in for MPS's program; with these sections, and these lines in
+    /// `[faults]`.
     pub(crate) fn daemon_beside(&self, control: &Control, sections: &str, faults: &str) -> Daemon {
         let program = control.program();
         let faults = format!("[mps]\nterminate = [{program:?}]\n[faults]\n{faults}");
         self.daemon(&format!("{sections}\n{faults}"))
     }
 
-    /// A daemon that listens there, with these lines from its `[policy]` on, and one more
-    /// variable in
-    /// its environment.
+    /// A daemon at that socket, with these lines from its `[policy]` on, and with more variables.
     pub(crate) fn daemon_at_with(
         &self,
         socket: PathBuf,
@@ -416,14 +410,14 @@ impl Gpu {
         Daemon { process, socket }
     }
 
-    /// Tells a process to end, which it must do well, with the same counts everywhere.
+    /// Tells a process to end, and expects success and equal counts everywhere.
     pub(crate) fn expect_right_end(&self, label: &str, process: Process, daemon: &Daemon) -> Ended {
         let ended = process.finish().expect_success();
         self.expect_equal_counts(label, &ended, daemon);
         ended
     }
 
-    /// Checks that program, Pillion and device have counted the same of a job that has ended.
+    /// Checks that program, Pillion and device have counted alike for a job that has ended.
     pub(crate) fn expect_equal_counts(&self, label: &str, ended: &Ended, daemon: &Daemon) {
         let totals = daemon.totals(label);
         let device = self.counts(label);
@@ -441,7 +435,7 @@ impl Gpu {
     }
 }
 
-/// Several software GPUs in real time, whose daemons listen where clients look for them by identity.
+/// Several software GPUs in real time, whose daemons clients find by the GPUs' identities.
 #[derive(Debug)]
 pub(crate) struct Machine {
     gpus: Vec<Gpu>,
@@ -450,7 +444,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// So many V100s, each shared in this way.
     pub(crate) fn start(sharing: &'static str, count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("pillion")).unwrap();
@@ -486,7 +479,7 @@ impl Machine {
             .env("XDG_RUNTIME_DIR", self.folder.path())
     }
 
-    /// A process of this label that sees all GPUs and has nothing to do with Pillion.
+    /// A process of this label that sees all GPUs, without Pillion.
     pub(crate) fn job(&self, label: &str, line: impl Into<CommandLine>) -> Job {
         let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
         self.gpus[0]
@@ -511,17 +504,17 @@ impl Daemon {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until it is as wanted.
+    /// Waits until the status is as wanted.
     pub(crate) fn status_when(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         until(what, || Some(self.status()).filter(&is_so))
     }
 
-    /// What `pillion status` says of it, where there is room for all of it.
+    /// The output of `pillion status`, with room for all of it.
     pub(crate) fn table(&self) -> String {
         self.shown(&["status"])
     }
 
-    /// What `pillion status --explain` says of the GPU and of each job, each remark on one line.
+    /// The output of `pillion status --explain` for the GPU and each job, each remark on one line.
     pub(crate) fn explained(&self) -> String {
         let status = self.status();
         let jobs = status["jobs"].as_array().into_iter().flatten();
@@ -530,7 +523,7 @@ impl Daemon {
         texts.collect()
     }
 
-    /// The same of one job, and of the GPU.
+    /// [`Self::explained`] for one job, and for the GPU.
     pub(crate) fn explained_of(&self, job: &str) -> String {
         self.shown(&["status", "--explain", job])
     }
@@ -547,7 +540,6 @@ impl Daemon {
         job_of(&self.status(), label)
     }
 
-    /// Waits until the entry of a job is as wanted.
     pub(crate) fn job_when(
         &self,
         label: &str,
@@ -559,7 +551,6 @@ impl Daemon {
         })
     }
 
-    /// Waits until a job has `count` clients.
     pub(crate) fn wait_for_clients(&self, label: &str, count: usize) -> Value {
         self.job_when(label, &format!("{count} clients"), |job| {
             job["clients"].as_array().map_or(0, Vec::len) == count
@@ -571,8 +562,8 @@ impl Daemon {
         self.job_when(label, "a thread at the gate", |job| job["waiting"] == true);
     }
 
-    /// Waits until the daemon finds nothing in flight of a job, at a look after this call: what it says is as of its last look, and it
-    /// takes a thousand a second.
+    /// Waits until a poll of the daemon after this call finds nothing in flight for a job: the
+    /// status is as of the last poll, and there are a thousand a second.
     pub(crate) fn wait_until_nothing_in_flight(&self, label: &str) {
         let now_ns = || self.status()["daemon"]["now_ns"].as_u64().unwrap();
         let begun_ns = now_ns();
@@ -580,7 +571,7 @@ impl Daemon {
         self.job_when(label, "nothing in flight", |job| job["in_flight_ns"] == 0);
     }
 
-    /// What the clients of a job counted, after all of them have ended.
+    /// The counts of a job's clients, after all of them have ended.
     pub(crate) fn totals(&self, label: &str) -> Value {
         self.job_when(label, "the end of its clients", |job| {
             !job.is_null() && job["clients"].as_array().is_none_or(Vec::is_empty)
@@ -588,7 +579,6 @@ impl Daemon {
             .clone()
     }
 
-    /// One of these totals.
     pub(crate) fn total(&self, label: &str, counter: &str) -> u64 {
         let totals = self.totals(label);
         totals[counter]
@@ -600,12 +590,11 @@ impl Daemon {
         self.process.signal(signal);
     }
 
-    /// Waits until it waits for what NVML reports.
+    /// Waits until the daemon waits for NVML's reports.
     pub(crate) fn wait_for_reports(&self) {
         until("NVML's reports", || self.log().contains("NVML reports"));
     }
 
-    /// What it has said so far.
     pub(crate) fn log(&self) -> String {
         self.process.errors()
     }
@@ -618,7 +607,7 @@ impl Daemon {
         self.process.kill();
     }
 
-    /// Asks it to end, which it does in order.
+    /// Ends it in an orderly way.
     pub(crate) fn end(self) {
         self.signal(Signal::TERM);
         self.finish().expect_success();
@@ -641,12 +630,12 @@ impl Job {
         self
     }
 
-    /// Preloads the library, and says where a daemon would be and what is known about the kernels.
+    /// Preloads the library, and sets the daemon's socket and the kernels' profile.
     pub(crate) fn under(self, socket: &Path, class: JobClass) -> Self {
         self.in_class(class).env("PILLION_SOCKET", socket)
     }
 
-    /// The same, but daemons are to be found by the devices' identities.
+    /// [`Self::under`] with daemons found by the devices' identities.
     pub(crate) fn in_class(self, class: JobClass) -> Self {
         let label = self.label.clone();
         self.env("LD_PRELOAD", library())
@@ -655,7 +644,6 @@ impl Job {
             .env("PILLION_PROFILE", builtin_profile())
     }
 
-    /// Without a profile.
     pub(crate) fn without_profile(mut self) -> Self {
         self.command.env_remove("PILLION_PROFILE");
         self
@@ -673,20 +661,20 @@ impl Job {
         Process::start(&self.label, self.command)
     }
 
-    /// Starts it and waits until it has said `line`.
+    /// Starts it and waits until it has printed `line`.
     pub(crate) fn start_until(self, line: &str) -> Process {
         let mut process = self.start();
         process.wait_for(line, 1);
         process
     }
 
-    /// Starts it and waits for its end.
     pub(crate) fn run(self) -> Ended {
         self.start().finish()
     }
 }
 
-/// A number that no other test of this machine has: a device in null mode has a daemon of its own by it.
+/// A number that no other test on this machine has: each device in null mode has a daemon of its
+/// own.
 fn null_number() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -703,8 +691,8 @@ fn job_of(status: &Value, label: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-/// What else of the caller's environment would change what programs say: their language, their colours, what shells read first,
-/// and what debuggers and emulators fetch and are told.
+/// Other variables of the caller that would change programs' output: language, colours, shells'
+/// start-up files, and settings of debuggers and emulators.
 const OF_THE_CALLER: [&str; 10] = [
     "BASH_ENV",
     "CLICOLOR_FORCE",
@@ -718,7 +706,7 @@ const OF_THE_CALLER: [&str; 10] = [
     "VALGRIND_OPTS",
 ];
 
-/// A command to which the caller's environment says nothing about Pillion or a GPU.
+/// A command without the caller's environment about Pillion or a GPU.
 pub(crate) fn clean_command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -731,7 +719,7 @@ pub(crate) fn clean_command(program: impl AsRef<OsStr>) -> Command {
         }
     }
     command
-        // Nobody can make a folder there: what tests teach is not kept on the machine.
+        // Nobody can create a folder there: tests leave no learnt durations on the machine.
         .env("STATE_DIRECTORY", "/proc/no-state")
         // Nor is a daemon left there.
         .env("PILLION_AUTOSTART", "0")

@@ -1,7 +1,9 @@
-//! A stage for real processes: a device server in real time, daemons, and jobs under the preload library.
+//! A stage for real processes: a device server in real time, daemons, and jobs under the preload
+//! library.
 //!
-//! Nothing here sleeps for a fixed time and nothing asserts that something was fast: whatever is waited for is asked for
-//! until it is so, and [`PATIENCE_NS`] only ends a test that hangs ([`WHENEVER_NS`] where it waits `_whenever`).
+//! Nothing here sleeps for a fixed time and nothing asserts that something was fast: conditions are
+//! polled until they hold, and [`PATIENCE_NS`] only ends a test that hangs ([`WHENEVER_NS`] for
+//! `_whenever`).
 
 mod control;
 mod gpu;
@@ -21,19 +23,18 @@ pub(crate) use parts::{
 };
 pub(crate) use process::{Ended, Process, collect};
 
-/// After so long a test has failed, real time. Generous: it ends tests that hang, it measures nothing.
+/// Timeout of a hanging test, real time. Generous: it measures nothing.
 pub(crate) const PATIENCE_NS: u64 = 60_000_000_000;
-/// The same for what is silent for minutes on a slow machine, without being stuck.
+/// The timeout for processes that may be silent for minutes on a slow machine.
 pub(crate) const WHENEVER_NS: u64 = 20 * PATIENCE_NS;
-/// Between two looks at something that is waited for.
 const LOOK_NS: u64 = 2_000_000;
 
-/// Asks until there is an answer; `what` says what was waited for in vain.
+/// Polls until there is an answer; `what` names the condition in the failure.
 pub(crate) fn until<A: Answer>(what: &str, ask: impl FnMut() -> A) -> A::Found {
     try_until(ask).unwrap_or_else(|| panic!("waited in vain for: {what}"))
 }
 
-/// Asks until there is an answer or patience ends.
+/// Polls until there is an answer or the timeout.
 pub(crate) fn try_until<A: Answer>(mut ask: impl FnMut() -> A) -> Option<A::Found> {
     let clock = Clock::monotonic();
     let give_up_ns = clock.now_ns() + PATIENCE_NS;
@@ -48,7 +49,7 @@ pub(crate) fn try_until<A: Answer>(mut ask: impl FnMut() -> A) -> Option<A::Foun
     }
 }
 
-/// What is answered while somebody waits: not yet, or what there is.
+/// The answer of a poll: not yet, or the result.
 pub(crate) trait Answer {
     type Found;
 

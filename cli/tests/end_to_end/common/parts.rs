@@ -1,4 +1,4 @@
-//! What the tests run: the workspace's artefacts, built once per test binary, and C programs.
+//! The parts under test: the workspace's artefacts, built once per test binary, and C programs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::tools;
 pub(crate) enum Program {
     /// Linked with `-lcuda`.
     Linked(&'static str),
-    /// The same, with the driver's folder in its `DT_RPATH`, which is searched before all others.
+    /// Linked with `-lcuda`, with the driver's folder in its `DT_RPATH`, which is searched first.
     RunPath(&'static str),
     /// Finds the driver at run time.
     Unlinked(&'static str),
@@ -22,20 +22,19 @@ pub(crate) enum Program {
     Nvml(&'static str),
     /// Linked with the stand-in for the CUDA runtime.
     Runtime(&'static str, Cuda),
-    /// The same, compiled with NVIDIA's headers of that release ([`tools::cuda_headers`]).
+    /// [`Self::Runtime`], compiled with NVIDIA's headers of that release ([`tools::cuda_headers`]).
     WithHeaders(&'static str, Cuda),
     /// Linked with `-lcuda` and the stand-ins for cuBLAS and cuBLASLt.
     Blas(&'static str),
     /// A shared library, to be preloaded.
     Library(&'static str),
-    /// A shared library, to be opened, that is linked with `-lcuda`.
+    /// A shared library linked with `-lcuda`, to be opened.
     WithDriver(&'static str),
 }
 
-/// Of a job whose one kernel outlasts every test.
+/// A job whose one kernel outlasts every test.
 pub(crate) const HANG: &str = "hang 3600000000000 1";
 
-/// What a job is: a program and its arguments.
 pub(crate) struct CommandLine {
     pub(crate) program: Program,
     pub(crate) arguments: Vec<&'static str>,
@@ -48,7 +47,7 @@ impl From<Program> for CommandLine {
     }
 }
 
-/// A program that is linked with the driver, by its name, and its arguments after it.
+/// A program linked with the driver, by name, followed by its arguments.
 impl From<&'static str> for CommandLine {
     fn from(line: &'static str) -> Self {
         let mut words = line.split(' ');
@@ -59,7 +58,7 @@ impl From<&'static str> for CommandLine {
     }
 }
 
-/// A release of CUDA that there are stand-ins for: their file names and some of their structures differ.
+/// A release of CUDA with stand-ins: file names and some structures differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cuda {
     V12,
@@ -69,7 +68,6 @@ pub(crate) enum Cuda {
 impl Cuda {
     pub(crate) const ALL: [Self; 2] = [Self::V12, Self::V13];
 
-    /// Its number.
     pub(crate) const fn major(self) -> u32 {
         match self {
             Self::V12 => 12,
@@ -78,38 +76,36 @@ impl Cuda {
     }
 }
 
-/// What [`scratch`] is called, before the process id.
+/// Prefix of [`scratch`]'s name, before the process id.
 const SCRATCH_PREFIX: &str = "end-to-end-";
 
-/// The root of the workspace.
 pub(crate) fn workspace() -> &'static Path {
     let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     parent.expect("the crate lies in the workspace")
 }
 
-/// `pillion` itself.
 pub(crate) fn pillion() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_pillion"))
 }
 
-/// The preload library; another build of it if `PILLION_TEST_LIBRARY` says so, as CI does for the release artefact.
+/// The preload library, or the build that `PILLION_TEST_LIBRARY` names, as CI does for the release
+/// artefact.
 pub(crate) fn library() -> PathBuf {
     std::env::var_os("PILLION_TEST_LIBRARY")
         .map_or_else(|| cargo_folder().join("libpillion.so"), PathBuf::from)
 }
 
-/// What is known about the kernels of the test programs.
 pub(crate) fn builtin_profile() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/builtin.profile.toml")
 }
 
-/// Where cargo puts the artefacts of this profile, all of them built.
+/// Cargo's folder for the artefacts of this profile, with all of them built.
 pub(crate) fn cargo_folder() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build)
 }
 
-/// The folder in which the software GPU's driver and its NVML have the names that programs look for.
+/// The folder where the software GPU's driver and its NVML have the names that programs look for.
 pub(crate) fn driver_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -128,15 +124,15 @@ pub(crate) fn driver_folder() -> &'static Path {
     })
 }
 
-/// A folder in which the shim has the driver's name, before the driver of that file, as `pillion
-/// run --shim` makes one.
+/// A folder where the shim has the driver's name, with that driver behind it, as `pillion run
+/// --shim` makes one.
 pub(crate) fn shim_folder(driver: &Path) -> PathBuf {
     let name = driver.display().to_string().replace('/', "-");
     let folder = scratch().join(format!("shim{name}"));
     fs::create_dir_all(folder.join("driver")).unwrap();
     let shim = cargo_folder().join("libpillion_shim.so");
     for (target, link) in [(&*shim, ""), (driver, "driver")] {
-        // Another test may be faster.
+        // Another test may have created it.
         let _ = symlink(target, folder.join(link).join("libcuda.so.1"));
     }
     folder
@@ -145,7 +141,7 @@ pub(crate) fn shim_folder(driver: &Path) -> PathBuf {
 /// The stand-ins for the CUDA runtime, cuBLAS and cuBLASLt, under the names that programs look for.
 pub(crate) fn runtime_libraries(cuda: Cuda) -> [PathBuf; 3] {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    // As cargo builds them, and as NVIDIA calls them.
+    // Cargo's names, and NVIDIA's.
     let names = |cuda: Cuda| {
         let (major, suffix) = match cuda {
             Cuda::V12 => (12, "12"),
@@ -169,8 +165,9 @@ pub(crate) fn runtime_libraries(cuda: Cuda) -> [PathBuf; 3] {
     names(cuda).map(|(_, name)| folder.join(name))
 }
 
-/// Makes a program of `text`, a script. Another process writes it: what one of this has open for writing, children of other tests
-/// have for a moment too, and who executes it then is told that it is busy (`ETXTBSY` of execve(2)).
+/// Writes a script as a program, by another process: a file that this process has open for writing
+/// is also open for a moment in other tests' children, and executing it then fails (`ETXTBSY` of
+/// execve(2)).
 pub(crate) fn write_script(path: &Path, text: &str) {
     let mut writer = Command::new("sh");
     writer.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]);
@@ -178,14 +175,14 @@ pub(crate) fn write_script(path: &Path, text: &str) {
     assert!(status.success(), "{}", path.display());
 }
 
-/// Copies a program, by another process, for the same reason.
+/// Copies a program by another process, for the same reason.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let mut copier = Command::new("cp");
     let status = copier.arg("--").args([from, to]).status().unwrap();
     assert!(status.success(), "{}", to.display());
 }
 
-/// A folder of this test run's own, beside cargo's. Those of runs that have ended are removed.
+/// This test run's own folder, beside cargo's. Those of ended runs are removed.
 fn scratch() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -198,14 +195,14 @@ fn scratch() -> &'static Path {
             }
         }
         let folder = tmp.join(format!("{SCRATCH_PREFIX}{}", std::process::id()));
-        // A run that has ended may have had our number: in a container numbers come again at once.
+        // An ended run may have had our process id: in a container ids recur at once.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         folder
     })
 }
 
-/// Builds the workspace in the profile of this test, where cargo has put `pillion`.
+/// Builds the workspace in the profile of this test, as derived from the folder of `pillion`.
 fn build() -> PathBuf {
     let folder = pillion().parent().expect("a file lies in a folder");
     let target = folder.parent().expect("<target>/<profile>");
@@ -237,7 +234,6 @@ impl Program {
             .clone()
     }
 
-    /// Of its source.
     fn name(self) -> &'static str {
         let (Self::Linked(name)
         | Self::RunPath(name)
@@ -311,7 +307,7 @@ impl Program {
             }
             Self::WithDriver(_) => {
                 cc.args(["-shared", "-fPIC", "-L"]).arg(driver_folder());
-                // It asks for the functions by name.
+                // The program looks up the functions by name.
                 cc.args(["-Wl,--no-as-needed", "-lcuda"]);
             }
         }

@@ -14,19 +14,17 @@ use tempfile::TempDir;
 
 use super::{PATIENCE_NS, WHENEVER_NS, stacks, try_until, until};
 
-/// A process that runs.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
     child: Child,
-    /// Never locked: so that threads may share what has a process in it.
+    /// Never locked: makes the type shareable between threads.
     lines: Mutex<Receiver<String>>,
     said: String,
     errors: PathBuf,
     _folder: TempDir,
 }
 
-/// How a process ended and what it said.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -74,7 +72,8 @@ impl Process {
         self.lines.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next line of its output, or `None` if it has no more. One that is silent for longer than `patience_ns` fails.
+    /// The next line of its output, or `None` at the end. Silence for longer than `patience_ns`
+    /// fails.
     fn try_next_line(&mut self, patience_ns: u64) -> Option<String> {
         match self.lines().recv_timeout(Duration::from_nanos(patience_ns)) {
             Ok(line) => {
@@ -87,7 +86,6 @@ impl Process {
         }
     }
 
-    /// The next line of its output.
     pub(crate) fn next_line(&mut self) -> String {
         self.next_line_within(PATIENCE_NS)
     }
@@ -97,26 +95,26 @@ impl Process {
             .unwrap_or_else(|| self.fail("closed its output too early"))
     }
 
-    /// Reads lines until it has said `line` for the `count`th time from now.
+    /// Reads lines until it has printed `line` for the `count`th time from now.
     pub(crate) fn wait_for(&mut self, line: &str, count: usize) {
         for _ in 0..count {
             while self.next_line() != line {}
         }
     }
 
-    /// Reads lines until it has said `line`, however long it is silent before: importing PyTorch, nothing of which is in memory yet, takes
-    /// a slow machine minutes.
+    /// Reads lines until it has printed `line`, however long it is silent before: a cold import of
+    /// PyTorch takes minutes on a slow machine.
     pub(crate) fn wait_whenever(&mut self, line: &str) {
         while self.next_line_within(WHENEVER_NS) != line {}
     }
 
-    /// Drops what it has said so far and waits for `count` more of `line`: what it says from now on.
+    /// Drops its output so far and waits for `count` more of `line`.
     pub(crate) fn wait_for_new(&mut self, line: &str, count: usize) {
         self.skip_said();
         self.wait_for(line, count);
     }
 
-    /// Drops what it has said so far; its next line.
+    /// Drops its output so far; returns its next line.
     pub(crate) fn next_new_line(&mut self) -> String {
         self.skip_said();
         self.next_line()
@@ -134,7 +132,6 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills it and waits for its end.
     pub(crate) fn kill(self) {
         self.signal(Signal::KILL);
         self.finish();
@@ -157,20 +154,19 @@ impl Process {
         states.all(|rest| rest.is_some_and(|rest| rest.starts_with('T')))
     }
 
-    /// Writes to its standard input.
     pub(crate) fn write(&mut self, text: &str) {
         let stdin = self.child.stdin.as_mut().expect("it is still open");
-        // A program that has ended without reading is judged by what it said.
+        // A program that ended without reading is judged by its output.
         let _ = stdin.write_all(text.as_bytes());
     }
 
-    /// What was written to its standard input and not read yet.
+    /// Bytes in its standard input that it has not read.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let stdin = self.child.stdin.as_ref().expect("it is still open");
         rustix::io::ioctl_fionread(stdin).unwrap()
     }
 
-    /// Whether a signal is waiting for any of its threads to take it (proc_pid_status(5)).
+    /// Whether a signal is pending for any of its threads (proc_pid_status(5)).
     pub(crate) fn has_pending_signals(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let pending = |line: &str| {
@@ -183,7 +179,7 @@ impl Process {
             .any(|is_pending| is_pending)
     }
 
-    /// Closes its standard input, which is how the programs are told to end.
+    /// Closes its standard input, which tells the programs to end.
     pub(crate) fn tell_to_end(&mut self) {
         drop(self.child.stdin.take());
     }
@@ -192,7 +188,6 @@ impl Process {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What it has written to standard error so far.
     pub(crate) fn errors(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.errors).unwrap()).into_owned()
     }
@@ -203,12 +198,13 @@ impl Process {
         self.finish_untold()
     }
 
-    /// Waits until it has ended, for whatever reason but its input's end.
+    /// Waits until it ends without closing its input.
     pub(crate) fn finish_untold(self) -> Ended {
         self.finish_within(PATIENCE_NS)
     }
 
-    /// Tells it to end and waits until it has, however long it is silent: for what a slow machine may take minutes for.
+    /// Tells it to end and waits until it has, however long it is silent, which may be minutes on a
+    /// slow machine.
     pub(crate) fn finish_whenever(mut self) -> Ended {
         self.tell_to_end();
         self.finish_within(WHENEVER_NS)
@@ -241,7 +237,6 @@ impl Drop for Process {
     }
 }
 
-/// Runs `command` to its end.
 pub(crate) fn collect(command: Command) -> Ended {
     let name = format!("{command:?}");
     Process::start(&name, command).finish()
@@ -256,13 +251,11 @@ impl Ended {
         code
     }
 
-    /// Checks that it ended with 0.
     pub(crate) fn expect_success(self) -> Self {
         assert_eq!(self.code(), 0, "{self:#?}");
         self
     }
 
-    /// Checks that standard error has each of `parts`.
     pub(crate) fn expect_errors(self, parts: &[&str]) -> Self {
         for part in parts {
             assert!(self.errors.contains(part), "no {part:?} in {self:#?}");
@@ -270,7 +263,7 @@ impl Ended {
         self
     }
 
-    /// What the program says it asked for: the number after `name=`, summed over its lines.
+    /// The program's own count: the number after `name=`, summed over its lines.
     pub(crate) fn asked(&self, name: &str) -> u64 {
         let numbers = self.output.split_whitespace().filter_map(|word| {
             let number = word.strip_prefix(name)?.strip_prefix('=')?;

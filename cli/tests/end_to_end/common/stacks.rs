@@ -1,4 +1,5 @@
-//! Where the threads of a silent process are, for who reads a test's failure: such a hang may not come again soon.
+//! Shows where the threads of a silent process are in a test's failure: such a hang may not recur
+//! soon.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,12 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The stacks of a process and of those it started, and where the kernel has the threads of everything else that this test
-/// program started (other tests' processes among them).
+/// The stacks of a process and of its descendants, and the kernel's view of the threads of
+/// everything else that this test program started (other tests' processes among them).
 pub(crate) fn of_processes(silent: u32) -> String {
     let parents = parents();
     let mut text = String::new();
-    // It first: ids wrap, and then its children's are lower.
+    // The process first: ids wrap, and then its children's are lower.
     let started = parents
         .keys()
         .filter(|&&process| process != silent && descends(process, silent, &parents));
@@ -27,14 +28,14 @@ pub(crate) fn of_processes(silent: u32) -> String {
     text
 }
 
-/// Each process's parent.
 fn parents() -> BTreeMap<u32, u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter_map(|id| Some((id, parent_of(id)?))).collect()
 }
 
-/// The fourth word of `/proc/ID/stat`, whose second, the name in parentheses, may hold anything (`proc(5)`).
+/// The fourth word of `/proc/ID/stat`; the second, the name in parentheses, may contain anything
+/// (`proc(5)`).
 fn parent_of(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, behind_name) = stat.rsplit_once(')')?;
@@ -42,7 +43,7 @@ fn parent_of(process: u32) -> Option<u32> {
 }
 
 fn descends(process: u32, from: u32, parents: &BTreeMap<u32, u32>) -> bool {
-    // Bounded by the number of processes: ids are used again while we read.
+    // Bounded by the number of processes: ids may be reused during the reads.
     let mut at = process;
     for _ in 0..parents.len() {
         match parents.get(&at) {
@@ -54,8 +55,8 @@ fn descends(process: u32, from: u32, parents: &BTreeMap<u32, u32>) -> bool {
     false
 }
 
-/// What a process does about signals, and a line for each thread: its name, its state, its system call with arguments, where in the
-/// kernel it waits, and its own signals.
+/// A process's signal dispositions, and a line for each thread: name, state, system call with
+/// arguments, wait channel in the kernel, and signals.
 fn places(process: u32) -> String {
     let read = |path: &Path, name: &str| {
         let text = fs::read_to_string(path.join(name)).unwrap_or_else(|error| error.to_string());
@@ -89,7 +90,7 @@ fn places(process: u32) -> String {
     text
 }
 
-/// These lines of a `/proc/ID/status`, each with its mask of signals in hexadecimal (`proc_pid_status(5)`).
+/// These lines of a `/proc/ID/status`, each a hexadecimal mask of signals (`proc_pid_status(5)`).
 fn signals(status: &str, names: &[&str]) -> String {
     let lines = status
         .lines()
@@ -100,7 +101,7 @@ fn signals(status: &str, names: &[&str]) -> String {
     })
 }
 
-/// What gdb says, if it is there and may.
+/// gdb's output, if it is installed and permitted.
 fn stacks(process: u32) -> String {
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-nx", "-batch", "-p", &process.to_string()]);
@@ -129,7 +130,7 @@ fn a_silent_process_is_shown_with_its_threads_and_its_children() {
     );
     assert!(shown.contains(&format!("--- process {child}: ")), "{shown}");
     assert!(shown.contains(&format!("thread {child} ")), "{shown}");
-    // A bit for each signal, from 1; the child has inherited what is ignored, and no handler.
+    // Bit 0 is signal 1; the child inherits ignored signals, and no handler.
     assert_eq!(mask_of(&shown, "SigIgn") & 0xa00, 0x200, "{shown}");
     assert_eq!(mask_of(&shown, "SigCgt") & 0xa00, 0x800, "{shown}");
     assert!(shown.contains(" SigBlk 0000000000000000\n"), "{shown}");
@@ -140,7 +141,7 @@ fn a_silent_process_is_shown_with_its_threads_and_its_children() {
     .unwrap();
 }
 
-/// The first mask of this name that is shown, which is that of the process it begins with.
+/// The first mask of this name in the output, which belongs to the first process.
 fn mask_of(shown: &str, name: &str) -> u64 {
     let (_, behind) = shown.split_once(&format!(" {name} ")).unwrap();
     u64::from_str_radix(&behind[..16], 16).unwrap()

@@ -1,6 +1,6 @@
-//! A terminal of a given size, in which a shell runs: what its rows show, and keys to press.
+//! A terminal of a given size with a shell: shows its rows, and presses keys.
 //!
-//! It is a server of tmux of its own, which ends with it.
+//! Each terminal is a tmux server, which ends with it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,6 @@ use tempfile::TempDir;
 
 use super::{collect, tools, until};
 
-/// A terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tmux: PathBuf,
@@ -17,8 +16,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// One of so many columns and rows, with a shell in this environment. Without tmux the test is
-    /// ignored.
+    /// A terminal of that size, with a shell in this environment. Without tmux the test is ignored.
     pub(crate) fn start(environment: &Command, columns: usize, rows: usize) -> Self {
         let terminal = Self {
             tmux: tools::program("tmux"),
@@ -36,7 +34,7 @@ impl Terminal {
         let (columns, rows) = (columns.to_string(), rows.to_string());
         tmux.args(["-f", "/dev/null", "new-session", "-d"]);
         tmux.args(["-x", &columns, "-y", &rows, "sh", ";"]);
-        // Not a row is tmux's own.
+        // No row is tmux's own.
         tmux.args(["set-option", "-g", "status", "off", ";"]);
         tmux.args(["resize-window", "-x", &columns, "-y", &rows]);
         collect(tmux).expect_success();
@@ -52,12 +50,12 @@ impl Terminal {
         tmux
     }
 
-    /// What its rows show, without spaces at their ends.
+    /// Its rows without trailing spaces.
     pub(crate) fn seen(&self) -> String {
         self.captured(&[])
     }
 
-    /// The same, where a row that the terminal has wrapped is one line with the next.
+    /// [`Self::seen`] with rows joined that the terminal has wrapped.
     pub(crate) fn unwrapped(&self) -> String {
         self.captured(&["-J"])
     }
@@ -70,14 +68,13 @@ impl Terminal {
         rows.join("\n").trim_end().to_owned()
     }
 
-    /// Types a line.
     pub(crate) fn enter(&self, line: &str) {
         let mut tmux = self.tmux();
         tmux.args(["send-keys", "-l", line, ";", "send-keys", "Enter"]);
         collect(tmux).expect_success();
     }
 
-    /// Presses keys, by tmux's names for them, such as `C-c`.
+    /// Presses keys, by tmux's names, such as `C-c`.
     pub(crate) fn press(&self, keys: &[&str]) {
         let mut tmux = self.tmux();
         tmux.arg("send-keys").args(keys);
@@ -87,7 +84,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // There is none if it did not start.
+        // There is no server if it did not start.
         let _ = self.tmux().arg("kill-server").output();
     }
 }

@@ -1,5 +1,5 @@
-//! A real Prometheus (Debian's package `prometheus`, which has promtool), and what it makes of the
-//! exporter, the alerts and the dashboard.
+//! A real Prometheus (Debian's package `prometheus`, which has promtool) with the exporter, the
+//! alerts and the dashboard.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -37,10 +37,10 @@ fn documented() -> Vec<(String, String)> {
     rows.collect()
 }
 
-/// What Prometheus' interface answers.
+/// An answer of Prometheus' API.
 fn api(address: SocketAddr, path: &str) -> Value {
     let (head, body) = ask(address, &format!("GET /api/v1/{path}"), "");
-    // Long answers come in chunks; the JSON is in one piece for those that are asked for here.
+    // Long answers come in chunks; the JSON of these queries is in one piece.
     let json = body.find('{').zip(body.rfind('}'));
     let (first, last) = json.unwrap_or_else(|| panic!("{head}\n{body}"));
     serde_json::from_str(&body[first..=last]).unwrap_or_else(|error| panic!("{error}: {body}"))
@@ -109,10 +109,10 @@ fn prometheus_scrapes_every_metric_that_is_documented() {
     };
     let missing = || -> Vec<String> { expected.difference(&names()).cloned().collect() };
     until("every documented name", || missing().is_empty());
-    // Nobody's label is renamed, as `job` would be.
+    // No label is renamed, as `job` would be.
     let labels = api(address, "labels");
     assert!(!labels.to_string().contains("exported_"), "{labels}");
-    // A page as Prometheus asks for it had the words of infos and units.
+    // The page that Prometheus requests contains infos and units.
     let metadata = api(address, "metadata?metric=pillion_be_held_seconds");
     assert!(
         metadata.to_string().contains("\"unit\":\"seconds\""),

@@ -1,5 +1,5 @@
-//! `pillion profile record` where CUPTI times the kernels: the stand-in for it, whose times are the
-//! device server's.
+//! `pillion profile record` with kernels timed by CUPTI: by its stand-in, with the device server's
+//! times.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::{Ran, Stage, blocks, expect_as_ran, summary};
 use crate::common::{Ended, Gpu, Machine, Process, Program, cargo_folder, collect, pillion};
 
-/// What the stand-in is told to do.
+/// Configures the stand-in.
 const WORDS: &str = "SOFTGPU_CUPTI";
-/// The beginning of what is said where it is not used.
+/// The beginning of the message if CUPTI is not used.
 const DECLINED: &str = "kernels were timed by events and not by CUPTI: ";
 
 fn library() -> PathBuf {
@@ -22,7 +22,7 @@ fn library() -> PathBuf {
 }
 
 impl Stage {
-    /// `pillion profile record` of `record` with the stand-in, which is told these words.
+    /// `pillion profile record` of `record` with the stand-in in this configuration.
     fn record_by_cupti(&self, words: &str, arguments: &[&str]) -> Command {
         let mut command = self.gpu.command(pillion());
         command.env("SOFTGPU_LABEL", "job").env(WORDS, words);
@@ -35,7 +35,7 @@ impl Stage {
         command
     }
 
-    /// The same, run to its end.
+    /// [`Self::record_by_cupti`], run to its end.
     fn recorded_by_cupti(&self, words: &str, arguments: &[&str]) -> Ended {
         let ended = collect(self.record_by_cupti(words, arguments));
         assert_eq!(ended.code(), 7, "{ended:#?}");
@@ -43,7 +43,7 @@ impl Stage {
     }
 }
 
-/// Checks that every kernel has every launch and the median that the device took, also a short one.
+/// Checks that every kernel, also a short one, has every launch and the device's median.
 fn expect_exactly(profile: &Profile, ran: &Ran) {
     expect_as_ran(profile, ran);
     for kernel in &profile.kernels {
@@ -119,8 +119,8 @@ fn cupti_leaves_most_of_what_it_told_of_a_job_that_is_killed() {
     let stage = Stage::new();
     let mut job = Process::start("record", stage.record_by_cupti("", &["for-ever", "1"]));
     let pid: i32 = job.next_line().parse().unwrap();
-    // Fewer launches than a buffer has room for, so that none was given back unasked, in more time
-    // than passes between two times that CUPTI is asked.
+    // Fewer launches than fit in a buffer, so that none was returned unasked, in more time than
+    // passes between two queries of CUPTI.
     job.wait_for("round", 70);
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     let ended = job.finish_untold();
@@ -176,7 +176,7 @@ fn cupti_is_declined_with_a_sentence_and_events_time_the_job() {
 fn cupti_is_not_loaded_on_the_software_gpu_unless_a_file_is_named() {
     for (asked, sentence) in [("auto", Some("the software GPU has none")), ("off", None)] {
         let stage = Stage::new();
-        // Where the dynamic linker looks it is to be had.
+        // The dynamic linker's search path has it.
         let link = stage.gpu.path("libcupti.so.12");
         std::os::unix::fs::symlink(library(), &link).unwrap();
         let mut command = stage.gpu.command(pillion());
@@ -255,7 +255,7 @@ fn cupti_records_that_are_lost_or_of_no_use_are_counted_and_said() {
 #[test]
 fn cupti_that_another_tool_takes_over_is_said_and_events_go_on() {
     let stage = Stage::new();
-    // 24000 launches in some seconds, of which those of the first two are not counted for that.
+    // 24000 launches in some seconds; those of the first two do not count.
     let ended = stage.recorded_by_cupti("stolen=2", &["rounds", "1500"]);
     let (profile, told) = (stage.profile(), summary(&ended));
     let notice = "CUPTI told of kernels until another tool in the process took it; from then on events timed those of which it had told nothing";

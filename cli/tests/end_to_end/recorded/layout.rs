@@ -1,20 +1,19 @@
-//! Where fields of the shared pages lie, in protocol 3, as numbers: what another build has compiled
-//! in.
+//! Offsets of fields in the shared pages of protocol 3, as numbers: another build's compiled view.
 //!
 //! They are not taken from today's types, which would move with them.
 
 use super::Words;
 
-/// The pages that come with a welcome, in order; a high-priority client has no lease.
+/// The pages of a welcome, in order; a high-priority client has no lease.
 pub(super) const PAGES: [&str; 5] = ["daemon", "hp", "bell", "lease", "ledger"];
 
-/// What pages begin with.
+/// The first word of pages.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"pillion1");
 
-/// Of the daemon's page.
+/// In the daemon's page.
 pub(super) const HEARTBEAT_NS: u64 = 8;
 
-/// A field that does not change with time.
+/// A constant field.
 pub(super) struct Field {
     pub(super) page: &'static str,
     pub(super) name: &'static str,
@@ -31,8 +30,8 @@ const fn field(page: &'static str, name: &'static str, at: usize, bytes: usize) 
     }
 }
 
-/// The fields with which a daemon without a configuration of its own begins. Where a default
-/// changes on purpose, configure the daemons of these tests with the value of then.
+/// The initial fields of a daemon without a configuration of its own. If a default changes on
+/// purpose, configure the daemons of these tests with the old value.
 pub(super) const STEADY: &[Field] = &[
     field("daemon", "magic", 0, 8),
     field("daemon", "on_daemon_loss", 20, 4),
@@ -51,7 +50,7 @@ pub(super) const STEADY: &[Field] = &[
     field("ledger", "context_bytes", 16, 8),
 ];
 
-/// Of a best-effort job's lease.
+/// A best-effort job's lease.
 pub(super) mod lease {
     pub(in super::super) const GENERATION: u64 = 8;
     pub(in super::super) const EPOCH: u64 = 16;
@@ -62,17 +61,17 @@ pub(super) mod lease {
     pub(in super::super) const REFUNDS: u64 = 72;
     /// Bit of the terms: everything may go.
     pub(in super::super) const UNGATED: u32 = 1 << 9;
-    /// Bit of the terms: whatever high-priority work comes.
+    /// Bit of the terms: valid whatever high-priority work comes.
     pub(in super::super) const STANDING: u32 = 1 << 13;
 }
 
-/// Of a client's own page.
+/// A client's own page.
 pub(super) mod client {
     pub(in super::super) const MAGIC: u64 = 0;
     pub(in super::super) const WAITING: u64 = 8;
     pub(in super::super) const CHARGED_NS: u64 = 16;
     pub(in super::super) const COMPLETED_NS: u64 = 24;
-    /// The first counter is that of launches.
+    /// The first counter counts launches.
     pub(in super::super) const COUNTERS: u64 = 64;
     const RING_LAUNCHES: u64 = 64 + 8 * 128 + 4 * RINGS;
     const RINGS: u64 = 64;

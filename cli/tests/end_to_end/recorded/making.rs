@@ -1,4 +1,4 @@
-//! Makes a recording of this build, which later builds are tried with: see `3.9/README.md`.
+//! Makes a recording of this build, against which later builds are tested: see `3.9/README.md`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,9 +6,9 @@ use protocol::hello::{Ending, LearntOf, MemoryOf, Request, Set, Stop, peer_versi
 
 use super::*;
 
-/// The job that requests are about.
+/// The job of the requests.
 pub(super) const ASKED: &str = "asked";
-/// The least that is recorded of each page: all of the small ones.
+/// Least number of bytes recorded of each page: all of the small ones.
 const PAGE_BYTES: usize = 128;
 /// A line of the client's page.
 const LINE_BYTES: usize = 64;
@@ -34,7 +34,7 @@ fn a_recording_of_this_build_is_made_where_one_is_asked_for() {
     write("requests", asked());
 }
 
-/// A real job's attach, the answer, and what was in the pages.
+/// A real job's attach, the answer, and the contents of the pages.
 fn attached((class, label): (JobClass, &str)) -> Value {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let path = gpu.path("relay.sock");
@@ -64,7 +64,7 @@ fn attached((class, label): (JobClass, &str)) -> Value {
     let device = uuid(&daemon);
     drop((to_client, to_daemon));
     let mut totals = daemon.totals(label);
-    // Told by when records come; a client that is played says all at once.
+    // This counter depends on when records arrive; a played client sends all at once.
     totals.as_object_mut().unwrap().remove("requests_inferred");
     json!({
         "device": device,
@@ -85,7 +85,7 @@ fn begin_of(name: &str, fd: &OwnedFd) -> Value {
     json!({"name": name, "bytes": bytes, "begins": hex(&begin)})
 }
 
-/// The lines of a client's page in which anything is, by their offsets.
+/// The non-empty lines of a client's page, by offset.
 fn lines_of(page: &File) -> Value {
     let mut bytes = vec![0; page.metadata().unwrap().len() as usize];
     page.read_exact_at(&mut bytes, 0).unwrap();
@@ -154,7 +154,6 @@ fn requests(device: &str) -> Vec<(&'static str, Request)> {
     first.into_iter().chain(changes()).chain(last).collect()
 }
 
-/// A change of each kind.
 fn changes() -> impl Iterator<Item = (&'static str, Request)> {
     let set = || Set {
         job: ASKED.to_owned(),
@@ -195,8 +194,7 @@ fn changes() -> impl Iterator<Item = (&'static str, Request)> {
     .into_iter()
 }
 
-/// What the daemon answers to a packet: the kind of its reply, or that it is a document, with what
-/// that has.
+/// The daemon's answer to a packet: the kind of its reply, or the fields of a document.
 pub(super) fn answer(daemon: &Daemon, request: &[u8]) -> Value {
     let connection = connect_to(daemon.socket()).unwrap();
     send(&connection, request, &[]).unwrap();

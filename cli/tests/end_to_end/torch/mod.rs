@@ -1,15 +1,18 @@
-//! PyTorch's wheel from PyPI, unmodified, on the software GPU: alone and under `pillion run`, in both classes.
+//! PyTorch's wheel from PyPI, unmodified, on the software GPU: alone and under `pillion run`, in
+//! both classes.
 //!
-//! NVIDIA's runtime, cuBLAS and cuBLASLt refuse other drivers than NVIDIA's, so the stand-ins for these are preloaded: the
-//! dynamic linker knows them by the wheel's names, and the wheel stays as it is. PyTorch's kernels compute nothing there,
-//! so these tests say nothing about results: what they compare is output, exit status, launches, bytes, graphs, errors.
+//! NVIDIA's runtime, cuBLAS and cuBLASLt refuse drivers other than NVIDIA's, so stand-ins for these
+//! are preloaded: the dynamic linker knows them by the wheel's names, and the wheel stays
+//! unmodified. PyTorch's kernels compute nothing there, so these tests do not check results: they
+//! compare output, exit status, launches, bytes, graphs and errors.
 //!
-//! The wheel is large (3 GB to load down, 5.4 GB installed), so it is not asked of everybody: tests
-//! that find no python with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` are ignored, or
-//! fail with `PILLION_REQUIRE_TORCH=1`. `PILLION_NO_TORCH=1` leaves them out.
+//! The wheel is large (3 GB to download, 5.4 GB installed), so it is optional: tests that find no
+//! Python with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` are ignored, or fail with
+//! `PILLION_REQUIRE_TORCH=1`. `PILLION_NO_TORCH=1` leaves them out.
 //!
-//! That wheel is of CUDA 13. One of CUDA 12 wants the stand-ins of that release; the same scenarios are run with it where
-//! `PILLION_TORCH12_PYTHON` names a python that has one (`cuda12`). That is another 2.5 GB to load down, so CI does without.
+//! That wheel is of CUDA 13. One of CUDA 12 needs the stand-ins of that release; the same scenarios
+//! run with it if `PILLION_TORCH12_PYTHON` names a Python that has one (`cuda12`). That is another
+//! 2.5 GB to download, so CI does without.
 
 mod cuda12;
 mod ranges;
@@ -28,7 +31,7 @@ use crate::common::{Cuda, Daemon, Ended, Gpu, Job, runtime_libraries, workspace}
 /// The wheel has no code for the V100 of the other tests.
 const DEVICE: &str = "A100-SXM4-40GB";
 
-/// What must be the same whoever runs a program: counters of the device.
+/// Counters of the device that must be the same in every run of a program.
 const SAME: [&str; 8] = [
     "launches",
     "graph_launches",
@@ -40,17 +43,16 @@ const SAME: [&str; 8] = [
     "allocated_bytes",
 ];
 
-/// A program of `tests/programs/torch`, and what is particular about it.
+/// A program of `tests/programs/torch`, with its particularities.
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
     program: &'static str,
-    /// Of which CUDA the wheel is.
     cuda: Cuda,
     /// `PYTORCH_CUDA_ALLOC_CONF`.
     allocator: &'static str,
-    /// Whether it allocates the same each time: not where threads share PyTorch's cache.
+    /// Whether it allocates the same each time: not if threads share PyTorch's cache.
     allocates_the_same: bool,
-    /// Whether PyTorch's count of what it reserved is what it asked the driver for.
+    /// Whether PyTorch's count of reserved memory is what it asked the driver for.
     says_what_it_asked_for: bool,
 }
 
@@ -91,7 +93,7 @@ impl Scenario {
         }
     }
 
-    /// What it has written, without what it allocated where that differs from run to run.
+    /// Its output, without allocations where they vary from run to run.
     fn told(self, ended: &Ended) -> Vec<&str> {
         let lines = ended.output.lines();
         lines
@@ -154,7 +156,8 @@ impl Stage {
     }
 
     fn under_pillion(&self, scenario: Scenario, class: JobClass) -> Job {
-        // A best-effort job has a part of the device unless it asks; here it is to see what it sees alone.
+        // A best-effort job has a part of the device by default; here it must see what it sees
+        // alone.
         self.under_quota(scenario, class, "unlimited")
     }
 
@@ -176,11 +179,11 @@ impl Stage {
 
     fn with_program(&self, job: Job, name: &str, scenario: Scenario) -> Job {
         let job = job
-            // Nothing of a run may be left in the workspace or in anybody's home.
+            // A run leaves nothing in the workspace or in a home folder.
             .arg("-B")
             .arg(program(scenario.program))
             .env("HOME", self.gpu.path(""))
-            // What one run has compiled the next one would not compile, and compiling copies.
+            // A warm cache would save the next run the compilation, which makes copies.
             .env(
                 "TORCHINDUCTOR_CACHE_DIR",
                 self.gpu.path(&format!("inductor-{name}")),
@@ -193,13 +196,12 @@ impl Stage {
         }
     }
 
-    /// What Pillion counted of the job of a class, after it has ended.
+    /// Pillion's counts for the job of a class, after it has ended.
     fn totals(&self, class: JobClass) -> Value {
         let job = self.job(class);
         self.daemon.totals(job["job"].as_str().expect("its id"))
     }
 
-    /// The job of a class.
     fn job(&self, class: JobClass) -> Value {
         let status = self.daemon.status();
         let jobs = status["jobs"].as_array().expect("a list of jobs");
@@ -219,7 +221,7 @@ fn preload(cuda: Cuda) -> OsString {
     env::join_paths(runtime_libraries(cuda)).expect("no colon in a path of cargo's")
 }
 
-/// A python that has PyTorch for that CUDA.
+/// A Python with PyTorch for that CUDA.
 pub(crate) fn python(cuda: Cuda) -> PathBuf {
     if env::var_os("PILLION_NO_TORCH").is_some_and(|value| value == "1") {
         testing::ignore("PILLION_NO_TORCH=1");

@@ -1,4 +1,4 @@
-//! Ranges that a service marks by `torch.cuda.nvtx` are its requests.
+//! A service's requests are the ranges that it marks by `torch.cuda.nvtx`.
 
 use protocol::hello::JobClass;
 

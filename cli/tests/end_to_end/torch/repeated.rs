@@ -1,12 +1,14 @@
-//! Scenarios again and again on one device with one daemon: none hangs, each does what the first did, and nothing is left.
+//! Scenarios repeated on one device with one daemon: none hangs, each behaves as the first did, and
+//! nothing is left.
 //!
 //! Four times each, or 200 times, which takes hours on a busy machine:
 //!
 //! ```text
-//! PILLION_TEST_LONG=1 cargo test --release -p pillion-cli --test end_to_end -- torch::repeated --nocapture
+//! PILLION_TEST_LONG=1 cargo test --release -p pillion-cli --test end_to_end -- \
+//!     torch::repeated --nocapture
 //! ```
 //!
-//! Where `PILLION_TEST_LONG` is another number, so many times.
+//! Another number in `PILLION_TEST_LONG` is the number of times.
 
 use std::collections::BTreeSet;
 use std::{env, fs};
@@ -76,7 +78,7 @@ fn repeat(scenario: Scenario) {
             jobs.all(|job| job["clients"].as_array().is_none_or(Vec::is_empty))
                 .then_some(())
         });
-        // What is opened once is there after the second.
+        // Resources opened once exist after the second time.
         if time > 2 {
             let open = *open.get_or_insert_with(|| descriptors(&stage));
             until(
@@ -94,7 +96,7 @@ fn repeat(scenario: Scenario) {
     let pids = fs::read_to_string(pids).unwrap();
     let pids: BTreeSet<&str> = pids.lines().collect();
     assert!(pids.len() >= times as usize, "{pids:?}");
-    // Others' that are left behind meanwhile are none of ours.
+    // Other processes' leftovers are not ours.
     until("no segment that a process left behind", || {
         let mut left = segments().into_iter().filter(|name| !found.contains(name));
         let is_ours = |name: String| creator(&name).is_some_and(|pid| pids.contains(pid));
@@ -104,10 +106,9 @@ fn repeat(scenario: Scenario) {
 
 /// Marks the processes of a run: all have it in their environment.
 const MARK: &str = "PILLION_TEST_RUN";
-/// Names the file to which each of them adds its number.
+/// Names the file to which each of them adds its process id.
 const PIDS: &str = "PILLION_TEST_PIDS";
 
-/// Processes that have this mark.
 fn marked(mark: &str) -> Vec<String> {
     let wanted = format!("{MARK}={mark}");
     let of = |process: &str| fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
@@ -135,8 +136,9 @@ fn names(folder: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Shared memory that PyTorch named after processes (`torch_PID_…`) of which none is there any more. Pillion's own and the
-/// device's has no name: it is there as long as a descriptor of it is, which [`descriptors`] counts.
+/// Shared memory that PyTorch named after processes (`torch_PID_…`) of which none is alive.
+/// Pillion's and the device's has no name: it lasts as long as a descriptor of it, which
+/// [`descriptors`] counts.
 fn segments() -> BTreeSet<String> {
     let living = processes();
     names("/dev/shm")
@@ -148,13 +150,13 @@ fn segments() -> BTreeSet<String> {
         .collect()
 }
 
-/// The process after which PyTorch has named that.
+/// The process in PyTorch's name of it.
 fn creator(segment: &str) -> Option<&str> {
     segment.strip_prefix("torch_")?.split('_').next()
 }
 
-/// How many descriptors daemon and device server have open, but for those of the ledgers of jobs: the daemon remembers
-/// jobs that have ended, each with one.
+/// The open descriptors of daemon and device server, except those of jobs' ledgers: the daemon
+/// remembers jobs that have ended, each with one.
 fn descriptors(stage: &Stage) -> [usize; 2] {
     let of = |id: u32| names(&format!("/proc/{id}/fd")).len();
     let status = stage.daemon.status();
@@ -162,7 +164,7 @@ fn descriptors(stage: &Stage) -> [usize; 2] {
     [of(stage.daemon.pid()) - jobs, of(stage.gpu.server_pid())]
 }
 
-/// What the device was given of a class so far.
+/// The device's launches of a class so far.
 fn launches(stage: &Stage, class: JobClass) -> u64 {
     let counts = stage.gpu.counts(class.name());
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What people do with PyTorch, each as a program.
+//! Common uses of PyTorch, each as a program.
 
 use protocol::hello::JobClass;
 use rustix::process::Signal;
@@ -19,13 +19,13 @@ pub(super) const EXPANDABLE_SEGMENTS: Scenario = Scenario {
 
 pub(super) const ASYNCHRONOUS: Scenario = Scenario {
     allocator: "backend:cudaMallocAsync",
-    // The driver's pool has what PyTorch calls reserved; what PyTorch asks for are its tensors.
+    // The driver's pool has PyTorch's reserved memory; PyTorch asks for its tensors.
     says_what_it_asked_for: false,
     ..Scenario::of("train_mlp")
 };
 
 pub(super) const PROCESSES: Scenario = Scenario {
-    // Each says only its own.
+    // Each reports only its own.
     says_what_it_asked_for: false,
     ..Scenario::of("processes")
 };
@@ -45,8 +45,8 @@ fn a_training_step_launches_allocates_and_ends_the_same() {
 fn the_matrix_products_of_a_training_step_carry_their_labels() {
     let python = python(Cuda::V13);
     let stage = Stage::new(python);
-    // In each of three steps two products forward; backward the second layer's weights and inputs, and the first
-    // layer's weights.
+    // In each of three steps two products forward; backward the second layer's weights and inputs,
+    // and the first layer's weights.
     const PRODUCTS: u64 = 3 * (2 + 3);
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let job = stage.under_pillion(Scenario::of("train_mlp"), class);
@@ -140,8 +140,9 @@ fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
     Scenario::of("memory_full").expect_unchanged();
 }
 
-/// To the quota, over it and on, with each of PyTorch's allocators: what Pillion holds for the job is what the device has
-/// given it at each step, what PyTorch and NVML say in the job is the rest of the quota, and PyTorch names that as what there is.
+/// Up to the quota, over it and on, with each of PyTorch's allocators. At each step Pillion's
+/// account of the job matches the device. PyTorch and NVML in the job report the rest of the quota,
+/// and PyTorch gives that as the capacity.
 #[test]
 fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() {
     const LOOKS: usize = 6;

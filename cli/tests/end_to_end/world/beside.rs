@@ -1,19 +1,19 @@
-//! Other libraries beside ours in every process: an allocator, and a clock that lies.
+//! Other libraries beside ours in every process: an allocator, and a false clock.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use crate::common::{Gpu, Program, library, tools};
 
-/// The programs and doors that are tried.
+/// The tested programs and doors.
 const DOORS: [(Program, &str); 3] = [
     (Program::Linked("work"), "linked"),
     (Program::Unlinked("work"), "dlsym"),
     (Program::Unlinked("work"), "proc"),
 ];
 
-/// Runs `work` alone, with the other library, and with both in both orders, while a high-priority job is attached, so that
-/// leases are gated and the clock matters.
+/// Runs `work` alone, with the other library, and with both in both orders, while a high-priority
+/// job is attached, so that leases are gated and the clock matters.
 fn expect_unchanged_beside(other: &Path, variables: &[(&str, &str)]) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut hp = gpu.job("hp", "idle").high_priority(&daemon).start();
@@ -64,7 +64,8 @@ fn jemalloc_before_or_after_ours_changes_nothing() {
 fn libfaketime_before_or_after_ours_changes_nothing_and_does_not_confuse_our_clock() {
     for name in ["/libfaketime.so.1", "/libfaketimeMT.so.1"] {
         let faketime = tools::debian_file("libfaketime", name);
-        // Long ago, and a thousand times faster: by such a clock every heartbeat of the daemon would be late.
+        // Long ago, and a thousand times faster: by such a clock every heartbeat of the daemon
+        // would be late.
         expect_unchanged_beside(&faketime, &[("FAKETIME", "@2001-02-03 04:05:06 x1000")]);
         expect_unchanged_beside(&faketime, &[("FAKETIME", "-40y x0.001")]);
     }

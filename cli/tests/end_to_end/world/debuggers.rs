@@ -1,4 +1,5 @@
-//! Under a debugger and under an instrumenting emulator a job is the same, and our part of it without fault.
+//! Under a debugger and under an instrumenting emulator a job behaves the same, and our part has no
+//! errors.
 
 use crate::common::{Ended, Gpu, Process, Program, builtin_profile, library, tools};
 
@@ -20,7 +21,7 @@ fn alone_and_as_job(tool: &str, arguments: &[&str]) -> (Ended, Ended) {
             .env("HOME", gpu.path(""));
         command
     };
-    // They say nothing for as long as they take, which on a busy machine is minutes.
+    // Both are silent throughout, which on a busy machine is minutes.
     let alone = Process::start("alone", make("alone")).finish_whenever();
     let mut command = make("job");
     preload(&mut command, &library(), &daemon, "job");
@@ -62,8 +63,8 @@ fn gdb_stops_at_a_launch_and_sees_the_programs_end() {
             .iter()
             .any(|hit| ended.output.contains(hit));
         assert!(is_hit, "{ended:#?}");
-        // Where code of another file is inlined at the entry, gdb shows that first and our function as a frame above it,
-        // without an address: only the name is the same.
+        // If code of another file is inlined at the entry, gdb shows that first and our function as
+        // a frame above it, without an address: only the name is the same.
         for part in ["cuLaunchKernel (", "main ("] {
             let is_frame = |line: &str| line.starts_with('#') && line.contains(part);
             assert!(
@@ -71,8 +72,8 @@ fn gdb_stops_at_a_launch_and_sees_the_programs_end() {
                 "no frame of {part:?}: {ended:#?}"
             );
         }
-        // gdb may ask a process of several threads for its registers while it exits, and give up; that the program came
-        // to its end is then seen by what it said.
+        // gdb may ask a process of several threads for its registers while it exits, and give up;
+        // then the program's output shows that it reached its end.
         let gave_up = ended.errors.contains("No such process");
         assert!(
             gave_up || ended.output.contains("exited with code 07"),

@@ -1,4 +1,5 @@
-//! However a process ends, becomes another program, or goes into the background: its parent sees what it would have seen.
+//! However a process ends, becomes another program, or goes into the background: its parent sees
+//! the same as without us.
 
 use std::fs;
 
@@ -6,7 +7,7 @@ use crate::common::{Gpu, until};
 
 use super::text;
 
-/// Ways to end that `endings` knows.
+/// The ways to end in `endings`.
 const WAYS: [&str; 13] = [
     "return",
     "exit",
@@ -34,7 +35,7 @@ fn every_way_to_end_is_seen_as_without_us() {
         assert_eq!(ours.status, alone.status, "{how}: {ours:#?}");
         assert_eq!(ours.output, alone.output, "{how}");
         assert_eq!(ours.errors, alone.errors, "{how}");
-        // Whatever happened to it, what it did is counted.
+        // Whatever happened to it, its work is counted.
         gpu.expect_equal_counts(how, &ours, &daemon);
     }
 }

@@ -1,4 +1,5 @@
-//! The library as a file: replaced under a running process, not readable, in a folder with an unusual name.
+//! The library as a file: replaced under a running process, not readable, in a folder with an
+//! unusual name.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +61,7 @@ fn a_library_that_cannot_be_read_is_said_by_pillion_run_and_harms_nobody() {
     let ended = run(command, "");
     assert_eq!((ended.code(), &*ended.output), (1, ""), "{ended:#?}");
     ended.expect_errors(&[text(&copy), "Permission denied"]);
-    // Preloaded by hand, it is the dynamic linker that says it, and the program runs.
+    // Preloaded by hand, the dynamic linker reports it, and the program runs.
     let mut command = as_nobody(&gpu);
     command.args(["env", "echo", "started"]);
     preload(&mut command, &copy, &daemon, "job");

@@ -11,10 +11,9 @@ use crate::common::{Ended, Gpu, Job, Program, builtin_profile, collect, library,
 
 use super::{expect_untouched, preload, run, text};
 
-/// Where the sources are.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
-/// Runs a command that uses CUDA alone and as a job; both must say and do the same.
+/// Runs a command that uses CUDA alone and as a job; output and effects must be the same.
 fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut alone = make(&gpu);
@@ -37,23 +36,24 @@ fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
     ours.output
 }
 
-/// A job that SIGINT ends: a test that runs in a shell's background has inherited that it is ignored, and Go and Java leave that as
-/// they find it. env(1) of GNU coreutils 8.31 does away with that, and becomes the program. (Under timeout(1) it shows never: that
-/// takes SIGINT for itself, and what it starts has it as by default.)
+/// A job that SIGINT ends. A test in a shell's background has inherited SIGINT as ignored, and Go
+/// and Java keep that. env(1) of GNU coreutils 8.31 restores the default, and becomes the program.
+/// (Under timeout(1) this never shows: it handles SIGINT itself, and its children have the
+/// default.)
 fn interruptible(gpu: &Gpu, label: &str, program: &Path) -> Job {
     let job = gpu.job_of(label, Path::new("/usr/bin/env"));
     job.arg("--default-signal=INT").arg(program)
 }
 
-/// Sends the signal once it is ready; how it ended.
+/// Sends the signal once it is ready; returns how it ended.
 fn ask_to_end(job: Job, signal: Signal) -> Ended {
     let process = job.start_until("ready");
     process.signal(signal);
     process.finish_untold()
 }
 
-/// Runs a program that says "ready" with work in flight and is asked to end, alone and in both classes: it says and does the same, and
-/// all its work is done.
+/// Runs a program that prints "ready" with work in flight and is asked to end, alone and in both
+/// classes: output and effects are the same, and all its work is done.
 fn expect_same_end(make: impl Fn(&Gpu, &str) -> Job, code: impl Fn(Signal) -> Option<i32>) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for signal in [Signal::TERM, Signal::INT] {
@@ -62,7 +62,7 @@ fn expect_same_end(make: impl Fn(&Gpu, &str) -> Job, code: impl Fn(Signal) -> Op
         for class in [JobClass::HighPriority, JobClass::BestEffort] {
             let label = format!("{} {signal:?}", class.name());
             let job = make(&gpu, &label).under(daemon.socket(), class);
-            // Not that its kernels are in no profile; and it drains for as long as a busy machine takes.
+            // Hides unknown kernels; and it drains for as long as a busy machine takes.
             let job = job
                 .env("PILLION_LOG", "error")
                 .env("PILLION_DRAIN_MS", "60000");
@@ -124,15 +124,15 @@ fn a_go_program_that_is_asked_to_end_does_so_as_without_us() {
     let make = |how: &'static str| {
         move |gpu: &Gpu, label: &str| interruptible(gpu, label, program).arg(how)
     };
-    // Go handles every signal, and dies of it where the program has not asked for it.
+    // Go handles every signal, and dies of it if the program has not asked for it.
     expect_same_end(make("default"), |_| None);
     expect_same_end(make("notified"), |_| Some(7));
 }
 
-/// What Java is told, before the folder of its classes: not to write where others see it.
+/// Java's options before its class path: write nothing that others see.
 const JAVA: [&str; 3] = ["-Xshare:auto", "-XX:-UsePerfData", "-cp"];
 
-/// Compiles the program of Java into the folder. What runs it.
+/// Compiles the Java program into the folder; returns what runs it.
 fn java_program(folder: &Path) -> PathBuf {
     let (java, javac) = (tools::program("java"), tools::program("javac"));
     let mut compile = Command::new(javac);

@@ -1,4 +1,4 @@
-//! Programs that are linked otherwise than CUDA programs are: with another C library, statically, or to run with more
+//! Programs linked unlike CUDA programs: with another C library, statically, or to run with more
 //! rights than their caller has.
 
 use std::fs::{self, Permissions};
@@ -10,10 +10,9 @@ use crate::common::{Gpu, Program, collect, tools};
 
 use super::{expect_untouched, expect_untouched_by, public_copy, public_folder, text};
 
-/// What `plain` says about itself, whoever linked it.
+/// `plain`'s output about itself, however linked.
 const THREAD: &str = "thread 42 main 40 errno 0\n";
 
-/// Compiles `plain.c` to `out`.
 fn compile(compiler: &str, out: PathBuf, options: &[&str]) -> PathBuf {
     let compiler = tools::program(compiler);
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/plain.c");
@@ -40,7 +39,7 @@ fn expect_plain_untouched(compiler: &str, options: &[&str], dlsym: &str) {
     assert_eq!(ours.output, format!("{arguments}{dlsym}{THREAD}"));
 }
 
-/// What `plain` says about `dlsym`: what there is is found, what is not there is not, and why is said.
+/// `plain`'s output about `dlsym`: existing symbols are found, missing ones are not, with a reason.
 const FOUND: &str = "dlsym 1 1\nnothing 1 and why\ncuInit 0, driver 0\n";
 
 #[test]
@@ -86,7 +85,8 @@ fn a_program_that_runs_with_more_rights_than_its_caller_runs_without_us() {
         };
         expect_untouched_by(&library, make, "")
     };
-    // With the rights of its caller it has us, and nobody can tell; with root's the dynamic linker leaves us out.
+    // With its caller's rights it has our library, invisibly; with root's the dynamic linker leaves
+    // us out.
     assert_eq!(run(0o755).output, "65534\n");
     assert_eq!(run(0o4755).output, "0\n");
 }

@@ -1,4 +1,5 @@
-//! Processes that may not do much: closed standard descriptors, few descriptors, little memory, calls that a filter denies.
+//! Restricted processes: closed standard descriptors, few descriptors, little memory, calls that a
+//! filter denies.
 
 use std::fs;
 use std::process::Command;
@@ -7,8 +8,8 @@ use crate::common::{Daemon, Gpu, Program, builtin_profile, library};
 
 use super::{preload, run, text};
 
-/// Runs `fds`, which closes these descriptors before it touches CUDA, and returns its report. The driver is in its null
-/// mode, in which it opens nothing itself.
+/// Runs `fds`, which closes these descriptors before it touches CUDA, and returns its report. The
+/// driver is in its null mode, in which it opens nothing itself.
 fn report(gpu: &Gpu, label: &str, closed: &[&str], daemon: Option<&Daemon>) -> String {
     let report = gpu.path("report");
     let _ = fs::remove_file(&report);
@@ -48,8 +49,8 @@ fn limited(gpu: &Gpu, limit: &str, program: Program, arguments: &str) -> Command
     command
 }
 
-/// Runs a command alone and as a job: it must say the same and end in the same way, and its errors may have lines of ours
-/// besides. Returns those.
+/// Runs a command alone and as a job: same output and end, and only our lines added to its errors.
+/// Returns those.
 fn expect_same_but_for_our_lines(
     daemon: &Daemon,
     label: &str,
@@ -110,8 +111,9 @@ fn a_process_that_may_open_few_descriptors_runs_and_is_unmanaged_at_worst() {
 #[test]
 fn a_process_with_little_room_for_memory_runs_and_is_unmanaged_at_worst() {
     let (gpu, daemon) = Gpu::with_null_daemon();
-    // The stand-in driver maps all the memory of its device, and its null mode none.
-    // The library takes 9.7 MiB, its tables 7.1 of them: with less than 14 MiB the dynamic linker ends the program.
+    // The stand-in driver maps all the memory of its device, and its null mode none. The library
+    // takes 9.7 MiB, its tables 7.1 of them: with less than 14 MiB the dynamic linker ends the
+    // program.
     for kib in [
         14_592,
         16 << 10,
@@ -149,7 +151,7 @@ fn confined(gpu: &Gpu, daemon: &Daemon, filter: &str) -> Vec<String> {
 #[test]
 fn a_process_under_a_containers_filter_is_managed_as_ever() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    // Somebody to protect, so that leases are gated.
+    // A job to protect, so that leases are gated.
     let mut hp = gpu.job("hp", "idle").high_priority(&daemon).start();
     hp.wait_for("ready", 1);
     for filter in ["container", "strict"] {

@@ -1,5 +1,5 @@
-//! Other programs, other libraries, other surroundings: a job starts all kinds of processes, and each must run as it would
-//! without us, whether it touches CUDA or not.
+//! Other programs, other libraries, other surroundings: a job starts all kinds of processes, and
+//! each must run as without us, whether it touches CUDA or not.
 
 mod beside;
 mod debuggers;
@@ -28,7 +28,6 @@ fn preload(command: &mut Command, library: &Path, daemon: &Daemon, label: &str) 
         .env("PILLION_JOB", label);
 }
 
-/// Runs what `make` makes with `input` at its standard input.
 fn run(command: Command, input: &str) -> Ended {
     let name = format!("{command:?}");
     let mut process = Process::start(&name, command);
@@ -36,13 +35,13 @@ fn run(command: Command, input: &str) -> Ended {
     process.finish()
 }
 
-/// Runs a command that has nothing to do with CUDA, alone and as a job: it must say the same, end in the same way, and the
-/// daemon must never have heard of it. Returns what both said.
+/// Runs a command without CUDA, alone and as a job: same output and end, and the daemon must never
+/// have heard of it. Returns the result.
 fn expect_untouched(make: impl Fn(&Gpu) -> Command, input: &str) -> Ended {
     expect_untouched_by(&library(), make, input)
 }
 
-/// The same with a copy of the library.
+/// [`expect_untouched`] with a copy of the library.
 fn expect_untouched_by(library: &Path, make: impl Fn(&Gpu) -> Command, input: &str) -> Ended {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = run(make(&gpu), input);

@@ -1,5 +1,5 @@
-//! Other users and other views of the system: without rights, as the first process of a namespace, on a root that cannot be
-//! written.
+//! Other users and other views of the system: without rights, as the first process of a namespace,
+//! on a read-only root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use crate::common::{Daemon, Gpu, Process, Program, builtin_profile, cargo_folder
 
 use super::{preload, public_copy, public_folder, run, text};
 
-/// Starts a program as a user who may nothing.
+/// Starts a program as a user without rights.
 const AS_NOBODY: [&str; 5] = [
     "setpriv",
     "--reuid=65534",
@@ -18,8 +18,8 @@ const AS_NOBODY: [&str; 5] = [
     "--",
 ];
 
-/// Runs `work` by the words before it, alone and as a job, in a folder that everybody may enter; program, Pillion and
-/// device must agree.
+/// Runs `work` by the words before it, alone and as a job, in a folder that everybody may enter;
+/// program, Pillion and device must agree.
 fn expect_same_in(words: &[&str], start: impl Fn(&Gpu) -> Daemon) {
     let tool = tools::that_runs(words);
     let gpu = Gpu::start("mps");
@@ -63,7 +63,7 @@ fn a_user_without_rights_is_managed() {
     expect_same_in(&AS_NOBODY, |gpu| gpu.daemon(""));
 }
 
-/// As systemd starts a daemon (`packaging/systemd`): root, and yet without what root may.
+/// As systemd starts a daemon (`packaging/systemd`): root, but without root's capabilities.
 const WITHOUT_CAPABILITIES: [&str; 6] = [
     "setpriv",
     "--bounding-set=-all",
@@ -104,8 +104,8 @@ fn a_process_on_a_root_that_cannot_be_written_is_managed() {
     });
 }
 
-/// It may not look into other users' processes. One that computes and is no client is past Pillion
-/// all the same.
+/// The daemon may not inspect other users' processes. One that computes and is no client is
+/// unmanaged all the same.
 #[test]
 fn a_daemon_without_any_capability_names_another_users_program_that_computes_and_no_job() {
     tools::that_runs(&WITHOUT_CAPABILITIES);

@@ -1,10 +1,12 @@
-//! Shells, their pipelines, and what they start: none touches CUDA, none may notice us.
+//! Shells, their pipelines, and the programs that they start: none touches CUDA, none may notice
+//! us.
 
 use crate::common::{Gpu, tools};
 
 use super::expect_untouched;
 
-/// Scripts for any shell: pipelines, substitution, statuses of commands, of signals and of what cannot be started.
+/// Scripts for any shell: pipelines, substitution, statuses of commands, of signals and of programs
+/// that cannot be started.
 const SCRIPTS: [&str; 9] = [
     "cat | tr a-z A-Z | sort -r | head -n 2",
     "x=$(printf '%s' one two; echo three); echo \"<$x>\"",
@@ -24,7 +26,7 @@ fn expect_scripts_untouched(shell: &str, words: &[&str]) {
         let make = |gpu: &Gpu| {
             let mut command = gpu.command(&shell);
             command.args(words).arg(script);
-            // Where there is nothing to be found.
+            // Excludes start-up files.
             command.env_remove("HOME").env_remove("TMPDIR");
             command
         };
@@ -71,7 +73,6 @@ fn timeout_and_its_statuses_are_unchanged() {
     }
 }
 
-/// Runs a script of an interpreter.
 fn expect_script_untouched(interpreter: &str, arguments: &[&str], output: &str) {
     let interpreter = tools::program(interpreter);
     let make = |gpu: &Gpu| {
