@@ -1,15 +1,15 @@
-//! `cargo bench -p pillion-benches --bench cluster`: what a placement costs, and how long
-//! fifty-seven days of a cluster take, in processor time of one thread.
+//! `cargo bench -p pillion-benches --bench cluster`: the cost of a placement, and of fifty-seven
+//! days of a cluster, in processor time of one thread.
 //!
-//! | rows | what |
+//! | rows | measured |
 //! |---|---|
 //! | decision, 6742 GPUs | 99th percentile of `Placement::place` in `cluster_sim::days` |
-//! | decision, 1000 GPUs | the same of the experiment with services, Mudi's |
+//! | decision, 1000 GPUs | the same for Mudi's experiment, which has services |
 //! | interference | a fit of one service's model from 35 curves; the 99th percentile of predictions |
 //! | days | the whole run: events, speeds, decisions, sums |
 //!
-//! The traces are read from the folder that `PILLION_DATA` names. Targets: 1 ms with 1000 GPUs, 10
-//! ms with 6742 (Mudi's scheduler takes 19 ms in the mean with 1000), 60 s for the run, 2 GiB.
+//! The traces are read from the folder in `PILLION_DATA`. Targets: 1 ms with 1000 GPUs, 10 ms with
+//! 6742 (Mudi's scheduler takes 19 ms in the mean with 1000), 60 s for the run, 2 GiB.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ Example:
 
 Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
 
-/// Days of a quick look.
+/// Simulated days with `--quick`.
 const QUICK_DAYS: u32 = 5;
 
 fn main() -> ExitCode {
@@ -112,7 +112,7 @@ impl Placement for Timed {
     }
 }
 
-/// Mudi's experiment: a thousand GPUs, five thousand trainings.
+/// Mudi's experiment: a thousand GPUs, five thousand training jobs.
 fn services(data: &Path) -> anyhow::Result<Row> {
     let path = data.join("traces/philly_processed/philly_every2nd.csv");
     let jobs = traces::read(&path, philly::jobs)?;
@@ -180,7 +180,7 @@ fn interference() -> anyhow::Result<[Row; 2]> {
 }
 
 impl Timed {
-    /// The 99th percentile, which is to be at most so many ms.
+    /// The 99th percentile, with a target in ms.
     fn row(mut self, title: &str, target_ms: f64) -> Row {
         self.decisions_ns.sort_unstable();
         let all = &self.decisions_ns;
@@ -228,7 +228,6 @@ fn measure(play: &Play, name: &str, days: u32) -> anyhow::Result<Vec<Row>> {
     Ok(vec![decision, run])
 }
 
-/// Most memory of the process.
 fn resident_most_mib() -> anyhow::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,15 +1,19 @@
-//! From the first step of a high-priority launch to the last best-effort launch that its lease still admits.
+//! Delay from the first step of a high-priority launch to the last best-effort launch that its
+//! lease still admits.
 //!
-//! One thread launches best-effort kernels without pause, as far as its lease allows; the measuring thread makes a high-priority
-//! launch (push, announce) at some moment and notes when it began. What the other thread admitted after that moment is the
-//! delay; 0 if nothing. A third thread is the daemon, which polls as shipped and grants the lease again once the launch is
+//! One thread launches best-effort kernels without pause, as far as its lease allows. The measuring
+//! thread makes a high-priority launch (push, announce) at some moment and records when it began.
+//! The delay is the time of the other thread's last admission after that moment, or 0. A third
+//! thread is the daemon: it polls as shipped and grants the lease again once the launch is
 //! complete.
 //!
-//! *Control*: the same without the announcement, so that only the daemon's next look stops the launches, as in every system in
-//! which a scheduler is asked now and then. The difference is what the epoch is for.
+//! *Control*: the same without the announcement, so that only the daemon's next poll stops the
+//! launches, as in every system that asks a scheduler now and then. The difference is the effect of
+//! the epoch.
 //!
-//! An arrival is made only while the other thread is seen to be launching: its last admission is less than 2 us ago. So what is
-//! measured is not a machine on which it had no processor. It may lose it in the very moment, which medians do not see.
+//! An arrival is made only while the other thread is launching: its last admission is less than 2
+//! us ago. So the result does not depend on whether that thread had a processor. It may lose the
+//! processor in that very moment, which medians do not show.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -26,31 +30,30 @@ use protocol::hello::JobClass;
 
 use crate::clients::{Daemon, Player};
 
-/// Promised, ns, beside the work that was admitted before.
+/// Target beside work admitted earlier, ns.
 const TARGET_NS: f64 = 2_000.0;
-/// Arrivals in a block; both ways alternate block by block.
+/// Arrivals in a block; the two variants alternate block by block.
 const BLOCK: usize = 50;
 const POLL_NS: u64 = 50_000;
-/// From one arrival to the next, so that leases are out again: some looks.
+/// Interval between arrivals, so that leases are granted again: some polls.
 const PAUSE_NS: u64 = 400_000;
-/// From an arrival until it is looked what was admitted: longer than two looks.
+/// Delay after an arrival before admissions are read: longer than two polls.
 const SETTLE_NS: u64 = 250_000;
-/// So old may the last admission be when high-priority work arrives.
+/// Greatest age of the last admission at an arrival.
 const FRESH_NS: u64 = 2_000;
-/// Most looks whether the other thread is launching, [`POLL_NS`] apart: a second.
+/// Limit on polls for the other thread's launches, [`POLL_NS`] apart: a second.
 const LOOKS_MAX: usize = 20_000;
-/// Cheap, so that the bound on work in flight does not stop the launches before the arrival does.
+/// Short, so that the bound on work in flight does not stop the launches before the arrival does.
 const KERNEL: Kernel = Kernel {
     class: Class::Compute,
     sm_needed: 80,
     expected_ns: 1,
 };
 
-/// What threads tell each other.
 #[derive(Default)]
 struct Words {
     is_over: AtomicBool,
-    /// When the last best-effort launch was admitted, ticks.
+    /// Time of the last admitted best-effort launch, ticks.
     admitted: AtomicU64,
     admissions: AtomicU64,
 }
@@ -58,7 +61,8 @@ struct Words {
 /// The row: without the announcement against with it.
 pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     let pairs = if quick { 4 } else { 20 };
-    // Under this policy nothing goes beside high-priority work, and all that is measured is when that is known.
+    // Under this policy no work goes beside high-priority work, so the result is when that becomes
+    // known.
     let mut daemon = Daemon::new("name = \"temporal\"\nresidual_us = 10000000")?;
     let mut hp = daemon.attach(JobClass::HighPriority, "hp")?;
     let be = daemon.attach(JobClass::BestEffort, "be")?;
@@ -116,7 +120,7 @@ pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row])
 }
 
-/// The daemon: looks every [`POLL_NS`].
+/// The daemon: polls every [`POLL_NS`].
 fn poll(mut daemon: Daemon, words: &Words) {
     let clock = Clock::monotonic();
     while !words.is_over.load(Ordering::Relaxed) {
@@ -126,7 +130,7 @@ fn poll(mut daemon: Daemon, words: &Words) {
     }
 }
 
-/// The best-effort job: launches whatever it may, which is complete at once.
+/// The best-effort job: launches as much as it may; launches complete at once.
 fn launch(be: &Player, pages: &scheduler::core::pages::GpuPages, words: &Words) {
     let clock = Clock::monotonic();
     while !words.is_over.load(Ordering::Relaxed) {
@@ -138,8 +142,8 @@ fn launch(be: &Player, pages: &scheduler::core::pages::GpuPages, words: &Words) 
     }
 }
 
-/// One arrival: ns until the last admission after its beginning, 0 if there was none; `None` if the ring was full, or the other
-/// thread did not launch.
+/// One arrival: ns from its beginning to the last admission, 0 if there was none; `None` if the
+/// ring was full, or the other thread did not launch.
 fn arrive(
     hp: &mut Player,
     words: &Words,

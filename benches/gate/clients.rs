@@ -1,4 +1,4 @@
-//! A daemon's state with clients that are played here, on the pages that real ones would have.
+//! A daemon's state with simulated clients, on the pages that real ones would have.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,17 +18,15 @@ use scheduler::core::pages::GpuPages;
 use scheduler::core::state::{NewPages, State};
 use scheduler::host::pages::lease_page;
 
-/// SMs of the GPU that is not there.
+/// SMs of the fictitious GPU.
 const SMS: u32 = 80;
 
-/// The daemon's side.
 pub(crate) struct Daemon {
     pub(crate) state: State,
     pub(crate) pages: Arc<GpuPages>,
     clock: Clock,
 }
 
-/// A client's side.
 pub(crate) struct Player {
     pub(crate) page: Mapping<ClientPage>,
     pub(crate) lease: Option<Mapping<LeasePage>>,
@@ -81,7 +79,7 @@ impl Daemon {
 }
 
 impl Player {
-    /// The record of a high-priority launch, not yet announced.
+    /// Pushes the record of a high-priority launch, without the announcement.
     #[inline]
     pub(crate) fn push(&mut self, expected_ns: u64) -> bool {
         self.seq += 1;
@@ -105,7 +103,7 @@ impl Player {
         is_pushed
     }
 
-    /// All of it is complete.
+    /// Completes all launches.
     #[inline]
     pub(crate) fn complete(&self) -> bool {
         let record = Record::Complete {
@@ -134,7 +132,7 @@ impl Player {
         })
     }
 
-    /// Everything that was charged is complete.
+    /// Completes everything that was charged.
     #[inline]
     pub(crate) fn drain(&self) {
         let charged_ns = self.page.charged_ns.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! One poll of the daemon, which is one decision about all jobs: read what clients have done, ask the policy, publish.
+//! One poll of the daemon, which is one decision about all jobs: read the clients' records, ask the
+//! policy, publish.
 
 use anyhow::ensure;
 use benches::alternate::{Nothing, Plan, Side, alternate};
@@ -12,29 +13,29 @@ use protocol::sync::Ordering;
 
 use crate::clients::{Daemon, Player};
 
-/// Promised, ns; and with all laws.
+/// Targets, ns: without further laws, and with all of them.
 const TARGET_NS: [f64; 2] = [1_000.0, 700.0];
-/// Of either class; eight together.
+/// High-priority clients; with the best-effort ones eight.
 const HP_CLIENTS: usize = 2;
 const BE_CLIENTS: usize = 6;
-/// Every law that holds best-effort jobs besides the policy's: each has a cap, and all a throttle
-/// and a share.
+/// All further laws on best-effort jobs: a cap for each, and a throttle and a share for all.
 const ALL_LAWS: &str = "name = \"pillion\"\n[throttle]\nclock_mhz = 1380\n[share]\n\
     [jobs.job-0]\nmax_share = 0.9\n[jobs.job-1]\nmax_share = 0.9\n[jobs.job-2]\nmax_share = 0.9\n\
     [jobs.job-3]\nmax_share = 0.9\n[jobs.job-4]\nmax_share = 0.9\n[jobs.job-5]\nmax_share = 0.9";
-/// The shipped `poll_us`: between two looks caches are others'.
+/// The shipped `poll_us`: between two polls other code fills the caches.
 const PACE_NS: u64 = 50_000;
 
-/// What happens between two decisions.
+/// Activity between two decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meanwhile {
     /// High-priority jobs are idle, and all best-effort ones wait.
     Waiting,
-    /// A high-priority job launches ten kernels and completes them; best-effort jobs launch and complete.
+    /// A high-priority job launches ten kernels and completes them; best-effort jobs launch and
+    /// complete.
     Requests,
 }
 
-/// A daemon with its clients, and what they do.
+/// A daemon with its clients, and their activity.
 struct Rig {
     daemon: Daemon,
     hp: Vec<Player>,
@@ -108,7 +109,7 @@ impl Rig {
         for be in &rig.be {
             be.page.waiting.store(1, Ordering::Relaxed);
         }
-        // The first looks make room for what later ones need.
+        // The first polls allocate for later ones.
         for _ in 0..1_000 {
             rig.call();
             rig.go_on();
@@ -116,7 +117,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// What clients do before the next look.
+    /// The clients' activity before the next poll.
     fn go_on(&mut self) {
         if self.meanwhile == Meanwhile::Waiting {
             return;

@@ -1,13 +1,17 @@
-//! `cargo bench -p pillion-benches --bench gate`: what a decision of the daemon costs, and how long best-effort work still goes
-//! when high-priority work has arrived.
+//! `cargo bench -p pillion-benches --bench gate`: the cost of a daemon's decision, and how long
+//! best-effort work still goes after high-priority work has arrived.
 //!
-//! Both are measured on the daemon's own code and on the pages that it makes, within one process: no GPU, no driver, no
-//! library. What a launch pays for the check of its lease is a row of the other bench (`overhead`, "BE inside its lease").
+//! Both are measured on the daemon's own code and on the pages that it makes, within one process:
+//! no GPU, no driver, no library. The bench `overhead` measures what a launch pays for the check of
+//! its lease ("BE inside its lease").
 //!
-//! | rows | what | target |
+//! | rows | measured | target |
 //! |---|---|---|
-//! | decision | one poll: rings, sums, law, leases, with two high-priority and six best-effort clients | 1 us, with caps, a throttle and a share too .7 us |
-//! | arrival | from the first step of a high-priority launch to the last best-effort launch that is still admitted | 2 us |
+//! | decision | one poll | 1 us; with caps, a throttle and a share 0.7 us |
+//! | arrival | delay of the last admitted best-effort launch | 2 us |
+//!
+//! A poll handles rings, sums, law and leases, with two high-priority and six best-effort clients.
+//! The delay begins with the first step of a high-priority launch.
 
 mod arrival;
 mod clients;

@@ -1,8 +1,10 @@
-//! `cargo bench -p pillion-benches --bench lateness`: how late the daemon's poll thread wakes on a host whose processors are all busy.
+//! `cargo bench -p pillion-benches --bench lateness`: how late the daemon's poll thread wakes on a
+//! host whose processors are all busy.
 //!
-//! A thread sleeps as the poll thread does while best-effort work waits: on a bell that nobody rings, for 50 us, with the poll thread's timer
-//! slack. Its *lateness* is the time from its deadline until it runs. Beside it threads compute without end. Blocks of sleeps under
-//! `SCHED_OTHER` and under `SCHED_RR`, which `pilliond` asks for by the same function, follow each other in one run.
+//! A thread sleeps as the poll thread does while best-effort work waits: on a bell that nobody
+//! rings, for 50 us, with the poll thread's timer slack. Its *lateness* is the time from its
+//! deadline until it runs. Other threads compute without end. Blocks of sleeps under `SCHED_OTHER`
+//! and under `SCHED_RR`, which `pilliond` requests by the same function, alternate in one run.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -20,11 +22,10 @@ use scheduler::host::realtime::{self, Begun};
 
 /// A poll thread's sleep while best-effort work waits (`poll_us`), ns.
 const POLL_NS: u64 = 50_000;
-/// The poll thread's timer slack, ns.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("is not zero");
-/// A best-effort launch that waits for a daemon which is later than this went ungated once, ns.
+/// Once a daemon was later than this, a best-effort launch that waits for it went ungated, ns.
 const LATE_NS: u64 = 10_000_000;
-/// How long a block is, ns, and how many there are of each policy.
+/// Length of a block, ns, and the number of blocks of each policy.
 const BLOCK_NS: u64 = 2_000_000_000;
 const BLOCKS: usize = 10;
 
@@ -49,7 +50,7 @@ Example:
 
 Exit codes: 0 measured; 1 could not be measured (no real-time priority without CAP_SYS_NICE or RLIMIT_RTPRIO).";
 
-/// One side: how late each wake-up was, ns.
+/// One side: the lateness of each wake-up, ns.
 #[derive(Default)]
 struct Side(Vec<u64>);
 

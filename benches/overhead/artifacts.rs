@@ -1,6 +1,6 @@
-//! The shipped things that are measured, built by cargo as they are shipped.
+//! The measured artefacts, built by cargo as they are shipped.
 //!
-//! Where they are, cargo says itself: the target folder depends on the environment and on cargo's
+//! Cargo reports their paths: the target folder depends on the environment and on cargo's
 //! configuration.
 
 use std::io::{BufRead, BufReader};
@@ -13,34 +13,29 @@ use benches::bench::cargo_build;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-/// What programs open as the driver.
+/// Programs open the driver by this name.
 const DRIVER_NAME: &str = "libcuda.so.1";
-/// What the daemon opens as NVML.
+/// The daemon opens NVML by this name.
 const NVML_NAME: &str = "libnvidia-ml.so.1";
 /// The name by which `driver` opens cuBLAS.
 const PRODUCTS_NAME: &str = "libcublas.so";
-/// The profile of what is shipped.
 const PROFILE: &str = "dist";
-/// Where under cargo's target folder the release artefact for glibc 2.17 lies, if it was built.
+/// Path of the release artefact for glibc 2.17 below cargo's target folder, if it was built.
 const RELEASE_LIBRARY: &str = "x86_64-unknown-linux-gnu/dist/libpillion.so";
 
-/// Where the things are.
 #[derive(Debug)]
 pub(crate) struct Artifacts {
-    /// `libpillion.so`.
     pub(crate) library: PathBuf,
-    /// `libpillion.so` for glibc 2.17, if somebody built it.
+    /// `libpillion.so` for glibc 2.17, if it was built.
     pub(crate) release_library: Option<PathBuf>,
-    /// `pilliond`.
     pub(crate) daemon: PathBuf,
-    /// `softgpu-server`.
     pub(crate) server: PathBuf,
-    /// Holds the stand-ins for the driver, NVML and cuBLAS under the names that programs open, and
-    /// nothing else.
+    /// Contains only the stand-ins for the driver, NVML and cuBLAS under the names that programs
+    /// open.
     driver_folder: TempDir,
 }
 
-/// What we read of cargo's messages (`--message-format=json`).
+/// The fields read from cargo's messages (`--message-format=json`).
 #[derive(Deserialize)]
 struct Message {
     reason: String,
@@ -56,7 +51,7 @@ struct Target {
 }
 
 impl Artifacts {
-    /// Those in a folder as they are; without one builds what is not built.
+    /// Takes those in a folder as they are; without a folder builds them.
     pub(crate) fn new(built_in: Option<&Path>) -> anyhow::Result<Self> {
         let built = match built_in {
             None => build()?,

@@ -1,7 +1,9 @@
-//! What it costs a process to become a client: from before `cuInit` until it has a context and has found a kernel.
+//! The cost of becoming a client: from before `cuInit` until the process has a context and has
+//! found a kernel.
 //!
-//! Each start of the process under the preload, which attaches to a daemon, has one without the preload beside it, the
-//! control: the same program, the same driver in its null mode. A real driver takes some 100 ms more on both sides.
+//! Each start of the process under the preload, which attaches to a daemon, alternates with a start
+//! without the preload, the control: the same program, the same driver in its null mode. A real
+//! driver adds some 100 ms on both sides.
 
 use anyhow::Context;
 use benches::alternate::Samples;
@@ -13,19 +15,15 @@ use crate::child::Task;
 use crate::processes::{Daemon, Preload, Preloaded, Site, job};
 use crate::profile::HIGH_PRIORITY;
 
-/// The goal: at most so much more than without.
+/// Goal: at most so much more than without.
 const TARGET_MS: f64 = 3.0;
-/// Starts of each side.
 const STARTS: usize = 300;
 const STARTS_QUICK: usize = 60;
-/// Starts that are taken together to tell how much the difference scatters.
+/// Starts in a block, for the variance of the difference.
 const BLOCK: usize = 20;
-/// Starts of each side before anything is measured.
 const WARM_UP: usize = 5;
-/// The job's id.
 const JOB: &str = "bench-attach";
 
-/// Measures both classes.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let starts = if quick { STARTS_QUICK } else { STARTS };
     [
@@ -53,7 +51,7 @@ fn row(artifacts: &Artifacts, name: &str, class: JobClass, starts: usize) -> any
     Ok(row)
 }
 
-/// What one process took, ms.
+/// Time of one process, ms.
 fn start_ms(
     artifacts: &Artifacts,
     site: &Site,

@@ -1,7 +1,8 @@
 //! A child: this program again, under the preload, with a task.
 //!
-//! It says "ready" when it has a context (and is attached, if it is to be), begins at the first line
-//! on its standard input, prints its result as one line of JSON, and ends with its standard input.
+//! It prints "ready" when it has a context (and is attached, if it should be), begins at the first
+//! line on its standard input, prints its result as one line of JSON, and ends with its standard
+//! input.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Read};
@@ -23,51 +24,39 @@ use crate::processes::Processors;
 use crate::profile::{BLOCK, GRID, module_image};
 use crate::tasks::{self, Space, Work};
 
-/// Calls of each side before anything is measured: tables fill, predictors learn.
+/// Calls of each side before the measurement: tables fill, predictors learn.
 const WARM_UP: usize = 1_000;
-/// Bytes of a measured allocation: what the software GPU gives out at least.
+/// Bytes of a measured allocation: the software GPU's granularity.
 const ALLOCATION_BYTES: usize = 512;
 
-/// What a child does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// Measures calls through libc's own `dlsym` against calls through a door of Pillion.
     Measure(Measure),
-    /// Tells how long it took to begin.
-    Begin {
-        /// Its kernel.
-        kernel: String,
-    },
-    /// Is there.
-    Attend {
-        /// Its kernel.
-        kernel: String,
-    },
-    /// Launches again and again.
+    /// Reports how long the start took.
+    Begin { kernel: String },
+    /// Only attaches.
+    Attend { kernel: String },
+    /// Launches repeatedly.
     KeepLaunching {
-        /// Its kernel.
         kernel: String,
         /// Between launches.
         pause_ns: u64,
     },
-    /// Has the device busy: see [`crate::tasks`].
+    /// Keeps the device busy: see [`crate::tasks`].
     Work(Work),
     /// Times launches with a pause between them: see [`crate::tasks`].
     Space(Space),
 }
 
-/// What is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measure {
-    /// The kernel that is launched.
     pub(crate) kernel: String,
-    /// On the legacy default stream, or one that was made.
+    /// On the legacy default stream, or on a created one.
     pub(crate) on_default_stream: bool,
-    /// Through the export, where `dlsym` does not hand out hooks; else through `dlsym`.
+    /// Through the export, where `dlsym` returns no hooks; else through `dlsym`.
     pub(crate) by_export: bool,
-    /// What is called.
     pub(crate) call: Call,
-    /// Calls in a block.
     pub(crate) block: usize,
     /// Pairs of blocks.
     pub(crate) pairs: usize,
@@ -75,45 +64,41 @@ pub(crate) struct Measure {
     pub(crate) pace_ns: u64,
 }
 
-/// What is called again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// `cuLaunchKernel`.
     Launch,
-    /// `cuMemAlloc` and `cuMemFree`.
     Allocation,
     /// `cuGraphLaunch` of a graph of so many kernels.
     GraphLaunch(usize),
-    /// `cublasSgemm_v2`: what is behind libc's own `dlsym` launches by hooks, too.
+    /// `cublasSgemm_v2`: even the one found by libc's own `dlsym` launches through hooks.
     Product,
-    /// `cuGraphExecKernelNodeSetParams` of one after the other of so many kernels of a graph.
+    /// `cuGraphExecKernelNodeSetParams` for each of so many kernels of a graph in turn.
     GraphChange(usize),
-    /// `cuLaunchKernel` in a hundred shapes that were first seen after so many others, beside the
-    /// first hundred of all.
-    LateShapes(usize),
-    /// The first launch in each of a hundred shapes after so many others, beside those of the first
+    /// `cuLaunchKernel` in a hundred shapes first seen after so many others, against the first
     /// hundred of all.
+    LateShapes(usize),
+    /// The first launch in each of a hundred shapes after so many others, against the first hundred
+    /// of all.
     LateSights(usize),
-    /// `cuFuncGetAttribute`, whose hook does nothing but keep a signal from stopping the thread inside of the driver.
+    /// `cuFuncGetAttribute`, whose hook only keeps a signal from stopping the thread inside the
+    /// driver.
     Attribute,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// The numbers, ns.
     pub(crate) comparison: Comparison,
-    /// Calls that went through Pillion, the warm-up among them.
+    /// Calls through Pillion, including the warm-up.
     pub(crate) calls_with: u64,
-    /// The file that the bare launch function lies in.
+    /// The file of the bare launch function.
     pub(crate) bare_file: PathBuf,
-    /// The file that the launch function with Pillion lies in.
+    /// The file of the launch function with Pillion.
     pub(crate) with_file: PathBuf,
     /// The file of the launch function that this program's `dlsym` finds.
     pub(crate) dlsym_file: PathBuf,
 }
 
-/// Does what the parent wants.
 pub(crate) fn run(task: &str) -> anyhow::Result<()> {
     match serde_json::from_str(task)? {
         Task::Measure(measure) => run_measure(&measure),
@@ -149,7 +134,7 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
     } else {
         Door::Dlsym
     };
-    // The library's threads have been started by now, and stay where they are.
+    // The library's threads have started by now, and stay on their processors.
     processors.move_to_measured()?;
     let timer = Timer::calibrated();
     println!("ready");
@@ -177,7 +162,7 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares both sides of a call; and how many calls went through Pillion.
+/// Compares both sides of a call; returns the number of calls through Pillion.
 fn compare_calls(
     call: Call,
     plan: Plan,
@@ -230,7 +215,6 @@ fn compare<S: Tally>(
     Ok((Comparison::of(&samples), with.calls))
 }
 
-/// What a side counts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     calls: u64,
@@ -256,8 +240,8 @@ struct Caller<C, E> {
     count: Count,
 }
 
-/// `call` is given the number of calls before. A block is a request: it ends with `end_block`, the
-/// wait for its results. Both say whether the driver agreed.
+/// `call` gets the number of earlier calls. A block is a request: it ends with `end_block`, the
+/// wait for its results. Both return whether the driver succeeded.
 fn caller(call: impl FnMut(u64) -> bool, end_block: impl FnMut() -> bool) -> impl Tally {
     Caller {
         call,
@@ -284,7 +268,7 @@ impl<C: FnMut(u64) -> bool, E: FnMut() -> bool> Tally for Caller<C, E> {
     }
 }
 
-/// The wait of calls that leave nothing to wait for.
+/// For calls that leave nothing to wait for.
 fn no_wait() -> bool {
     true
 }
@@ -295,7 +279,7 @@ fn launcher(door: Door, what: Prepared) -> anyhow::Result<impl Tally> {
     Ok(caller(launch, move || calls.synchronize()))
 }
 
-/// Asks about what a launcher launches.
+/// Queries an attribute of the kernel that a launcher launches.
 fn asker(door: Door, what: Prepared) -> anyhow::Result<impl Tally> {
     let calls = Calls::find(door)?;
     Ok(caller(move |_| calls.get_attribute(&what), no_wait))
@@ -307,7 +291,7 @@ fn allocator(door: Door) -> anyhow::Result<impl Tally> {
     Ok(caller(allocate, no_wait))
 }
 
-/// Launches a graph of its own, as does one that changes it.
+/// Launches a graph of its own; also for changes to a graph.
 fn graph_launcher(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<impl Tally> {
     let calls = Calls::find(door)?;
     let graph = Graph::make(door, what, kernels, (GRID, BLOCK))?;
@@ -338,9 +322,9 @@ struct Shapes {
     count: Count,
 }
 
-/// Shapes that are launched again and again.
+/// Repeatedly launched shapes.
 const SHAPES: u32 = 100;
-/// The grid of the first of them, of the others that pass, and of the late ones.
+/// First grids of the first shapes, of the others that pass, and of the late ones.
 const FIRST: u32 = 1;
 const OTHERS: u32 = 1_000;
 const LATE: u32 = 1_000_000;
@@ -364,8 +348,8 @@ impl Shapes {
         self.count.failures += u64::from(!self.calls.synchronize());
     }
 
-    /// The first hundred, then so many others, once each. The first hundred are launched among
-    /// them, as the steady part of a program is.
+    /// Launches so many others, once each, with the first hundred among them, as the steady part of
+    /// a program does.
     fn pass(&mut self, others: usize, timer: &Timer, pace_ns: u64) {
         for other in (0..).take(others) {
             if other % SHAPES == 0 {
@@ -375,7 +359,7 @@ impl Shapes {
         }
     }
 
-    /// Launches a hundred shapes, and waits for them; what each took, ns.
+    /// Launches a hundred shapes, and waits for them; returns the time of each, ns.
     fn launch_all(&mut self, first: u32, timer: &Timer, pace_ns: u64) -> Vec<f64> {
         let all = (0..SHAPES).map(|number| self.sight(first + number, timer, pace_ns));
         let took = all.collect();
@@ -383,7 +367,7 @@ impl Shapes {
         took
     }
 
-    /// One launch at the pace of the others; what it took, ns.
+    /// One launch at the pace of the others; returns its time, ns.
     fn sight(&mut self, grid: u32, timer: &Timer, pace_ns: u64) -> f64 {
         let next = timer::before() + timer.ticks(pace_ns);
         while timer::before() < next {
@@ -394,7 +378,7 @@ impl Shapes {
         timer.ns(timer::after().wrapping_sub(start))
     }
 
-    /// The first hundred against a hundred that nobody has launched before.
+    /// The first hundred against a hundred new ones.
     fn compare(self, plan: Plan, timer: &Timer) -> anyhow::Result<(Comparison, u64)> {
         let shapes = RefCell::new(self);
         let sides = [FIRST, LATE].map(|first| Cycle {
@@ -403,7 +387,7 @@ impl Shapes {
             next: 0,
         });
         let [mut first, mut late] = sides;
-        // Each is launched once before anything is measured.
+        // Each is launched once before the measurement.
         (0..SHAPES).for_each(|_| {
             first.call();
             late.call();
@@ -470,9 +454,9 @@ fn keep_launching(kernel: &str, pause_ns: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Until the parent closes our standard input.
+/// Waits until the parent closes our standard input.
 pub(crate) fn wait_for_end() {
     let mut rest = Vec::new();
-    // An error is an end too.
+    // An error is an end, too.
     let _ = io::stdin().lock().read_to_end(&mut rest);
 }

@@ -1,4 +1,4 @@
-//! The driver's functions, found through both doors: libc's own `dlsym`, which nobody hooks, and
+//! The driver's functions, found through both doors: libc's own `dlsym`, which is not hooked, and
 //! the `dlsym` that programs call, which the preload replaces.
 //!
 //! The signatures are those of the CUDA driver API (cuda.h).
@@ -14,7 +14,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 
-/// The driver's library.
 const LIBRARY: &CStr = c"libcuda.so.1";
 /// Versions under which libc exports `dlsym`; see interpose's `dlsym` module.
 const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
@@ -57,18 +56,17 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> Result32;
 
-/// A way to find a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// libc's own `dlsym`, asked of the driver: the driver's function.
+    /// libc's own `dlsym` on the driver: the driver's function.
     Real,
-    /// The `dlsym` of this program, asked of the driver.
+    /// This program's `dlsym` on the driver.
     Dlsym,
-    /// The symbol that comes first in the process, as in a program linked with the driver.
+    /// The first symbol in the process, as in a program linked with the driver.
     Export,
 }
 
-/// The stand-in for cuBLAS, under a name by which it is known as one.
+/// The stand-in for cuBLAS, under a name that the library recognises.
 const PRODUCTS: &CStr = c"libcublas.so";
 
 type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
@@ -89,7 +87,7 @@ type Product = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// `cublasSgemm_v2` found through one door, and a handle to call it with.
+/// `cublasSgemm_v2` found through one door, and a handle for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Products {
     product: Product,
@@ -112,12 +110,14 @@ impl Products {
         })
     }
 
-    /// Multiplies matrices of 64 x 64; whether the library agreed. Its kernel computes nothing.
+    /// Multiplies matrices of 64 x 64; returns whether the library succeeded. Its kernel computes
+    /// nothing.
     #[inline(always)]
     pub(crate) fn multiply(&self) -> bool {
         const SIZE: c_int = 64;
         let (one, none) = (1.0, ptr::null_mut());
-        // SAFETY: the library's handle, and pointers that it does not follow: its kernel computes nothing.
+        // SAFETY: the library's handle, and pointers that it does not follow: its kernel computes
+        // nothing.
         let status = unsafe {
             (self.product)(
                 self.handle,
@@ -139,14 +139,14 @@ impl Products {
         status == 0
     }
 
-    /// Waits for everything launched; whether the driver agreed.
+    /// Waits for all launches; returns whether the driver succeeded.
     pub(crate) fn synchronize(&self) -> bool {
         // SAFETY: no arguments.
         unsafe { (self.synchronize)() == 0 }
     }
 }
 
-/// The functions that are measured, found through one door.
+/// The measured functions, found through one door.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     launch: Launch,
@@ -172,7 +172,7 @@ struct KernelNode {
     context: *mut c_void,
 }
 
-/// A graph of kernels that do not depend on each other, made executable.
+/// An executable graph of independent kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     exec: *mut c_void,
@@ -196,7 +196,7 @@ fn library(name: &CStr) -> anyhow::Result<*mut c_void> {
     Ok(handle)
 }
 
-/// libc's `dlsym`, found by its version, which the preload's has not.
+/// libc's `dlsym`, found by its version, which the preload's lacks.
 fn real_dlsym() -> anyhow::Result<Dlsym> {
     let found = VERSIONS.iter().find_map(|version| {
         // SAFETY: both names end in NUL.
@@ -217,7 +217,7 @@ fn address(library_name: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<*mu
         Door::Real => unsafe { real_dlsym()?(library, symbol.as_ptr()) },
         // SAFETY: as above.
         Door::Dlsym => unsafe { libc::dlsym(library, symbol.as_ptr()) },
-        // SAFETY: as above, with the handle that means "whoever comes first".
+        // SAFETY: as above, with the handle for the first symbol in the process.
         Door::Export => unsafe { real_dlsym()?(libc::RTLD_DEFAULT, symbol.as_ptr()) },
     };
     ensure!(!found.is_null(), "{symbol:?} is not to be had ({door:?})");
@@ -229,21 +229,19 @@ fn function<F: Copy>(door: Door, symbol: &CStr) -> anyhow::Result<F> {
     function_of(LIBRARY, door, symbol)
 }
 
-/// The same of another library.
+/// [`function`] for another library.
 fn function_of<F: Copy>(library: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let address = address(library, door, symbol)?;
-    // SAFETY: each caller in this file names the signature that the public header gives the symbol; a function
-    // pointer has the size of an address.
+    // SAFETY: each caller in this file names the signature that the public header gives the symbol;
+    // a function pointer has the size of an address.
     Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
-/// The file that the launch function behind a door lies in.
 pub(crate) fn file_of_launch(door: Door) -> anyhow::Result<PathBuf> {
     file_of(address(LIBRARY, door, c"cuLaunchKernel")?)
 }
 
-/// The file that the product behind a door lies in.
 pub(crate) fn file_of_product(door: Door) -> anyhow::Result<PathBuf> {
     file_of(address(PRODUCTS, door, c"cublasSgemm_v2")?)
 }
@@ -261,12 +259,12 @@ fn file_of(address: *mut c_void) -> anyhow::Result<PathBuf> {
         found != 0 && !info.dli_fname.is_null(),
         "an address in no file"
     );
-    // SAFETY: not null, so a name that ends in NUL and lives as long as the library.
+    // SAFETY: not null, so it is a name that ends in NUL and lives as long as the library.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Ok(PathBuf::from(name.to_string_lossy().into_owned()))
 }
 
-/// Makes a context, loads the module, finds the kernel, all through the door that programs use.
+/// Creates a context, loads the module, finds the kernel, all through the door that programs use.
 pub(crate) fn prepare(
     image: &str,
     kernel: &str,
@@ -308,7 +306,8 @@ pub(crate) fn prepare(
 }
 
 impl Graph {
-    /// So many times the prepared kernel; made through `door`, and launched on the prepared stream.
+    /// A graph of so many prepared kernels; made through `door`, and launched on the prepared
+    /// stream.
     pub(crate) fn make(
         door: Door,
         what: &Prepared,
@@ -330,8 +329,8 @@ impl Graph {
         let create = function::<GraphCreate>(door, c"cuGraphCreate")?;
         let add = function::<AddKernelNode>(door, c"cuGraphAddKernelNode_v2")?;
         let instantiate = function::<Instantiate>(door, c"cuGraphInstantiateWithFlags")?;
-        // SAFETY: every pointer is to a local that outlives the calls, and handles come from the calls
-        // before; the kernels of the benches have no parameters.
+        // SAFETY: every pointer is to a local that outlives the calls, handles come from earlier
+        // calls, and the kernels of the benches have no parameters.
         unsafe {
             check("cuGraphCreate", create(&raw mut graph, 0))?;
             for to in &mut nodes {
@@ -348,7 +347,6 @@ impl Graph {
         })
     }
 
-    /// Kernels in it.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -362,7 +360,6 @@ fn check(call: &str, result: Result32) -> anyhow::Result<()> {
 }
 
 impl Calls {
-    /// The functions behind a door.
     pub(crate) fn find(door: Door) -> anyhow::Result<Self> {
         Ok(Self {
             launch: function(door, c"cuLaunchKernel")?,
@@ -375,7 +372,7 @@ impl Calls {
         })
     }
 
-    /// Launches with `grid` blocks of `block` threads; whether the driver accepted it.
+    /// Launches `grid` blocks of `block` threads; returns whether the driver accepted it.
     #[inline(always)]
     pub(crate) fn launch(&self, what: &Prepared, grid: u32, block: u32) -> bool {
         // SAFETY: function and stream are the driver's and alive; the kernels of the benches have
@@ -398,7 +395,7 @@ impl Calls {
         result == 0
     }
 
-    /// Allocates and frees again; whether the driver agreed to both.
+    /// Allocates and frees again; returns whether the driver succeeded in both.
     #[inline(always)]
     pub(crate) fn allocate_and_free(&self, bytes: usize) -> bool {
         let mut address = 0;
@@ -406,14 +403,14 @@ impl Calls {
         unsafe { (self.alloc)(&raw mut address, bytes) == 0 && (self.free)(address) == 0 }
     }
 
-    /// Launches a graph; whether the driver accepted it.
+    /// Launches a graph; returns whether the driver accepted it.
     #[inline(always)]
     pub(crate) fn launch_graph(&self, graph: &Graph) -> bool {
         // SAFETY: executable and stream are the driver's and alive.
         unsafe { (self.launch_graph)(graph.exec, graph.stream) == 0 }
     }
 
-    /// Gives a node of a graph the parameters that it has; whether the driver agreed.
+    /// Sets a node's parameters to their present values; returns whether the driver succeeded.
     #[inline(always)]
     pub(crate) fn set_node(&self, graph: &Graph, index: usize) -> bool {
         let Some(&node) = graph.nodes.get(index) else {
@@ -423,7 +420,7 @@ impl Calls {
         unsafe { (self.set_node)(graph.exec, node, &raw const graph.node) == 0 }
     }
 
-    /// Asks how many threads a block of the kernel may have; whether the driver answered.
+    /// Queries the limit on the kernel's threads per block; returns whether the driver succeeded.
     #[inline(always)]
     pub(crate) fn get_attribute(&self, what: &Prepared) -> bool {
         const MAX_THREADS_PER_BLOCK: c_int = 0;
@@ -432,7 +429,7 @@ impl Calls {
         unsafe { (self.get_attribute)(&raw mut value, MAX_THREADS_PER_BLOCK, what.function) == 0 }
     }
 
-    /// Waits for everything launched; whether the driver agreed.
+    /// Waits for all launches; returns whether the driver succeeded.
     pub(crate) fn synchronize(&self) -> bool {
         // SAFETY: no arguments.
         unsafe { (self.synchronize)() == 0 }

@@ -1,16 +1,16 @@
 //! Launches beside our helper thread, where event calls take a microsecond with a lock of the
 //! context that launches need.
 //!
-//! So it is in NVIDIA's driver; here it is the stand-in's null mode with `SOFTGPU_EVENT_NS`, beside
-//! the same without. Processes that launch bare and processes that launch under Pillion alternate:
-//! in one process, bare launches would wait for the helper's event calls like any other. The thread
-//! computes for 5 us between two launches, the pace of real frameworks, and waits for every 200.
+//! NVIDIA's driver behaves so; here it is the stand-in's null mode with `SOFTGPU_EVENT_NS`, and the
+//! same without it. Bare processes and processes under Pillion alternate: in one process, bare
+//! launches would also wait for the helper's event calls. The thread computes for 5 us between two
+//! launches, the pace of real frameworks, and waits for every 200.
 //!
-//! The promise is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of
-//! the time from one to the next. (Of a launch of the null mode alone, some 30 ns, nothing could be
-//! 2 %.) It is asked of the mean launch of the median block, and of the mean of all launches but
-//! those in which the thread was preempted or held: the helper's work of 10 ms in a second is in
-//! the second only.
+//! The target is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of
+//! the time from one to the next. (Nothing could be within 2 % of a launch of the null mode alone,
+//! some 30 ns.) The target applies to the mean launch of the median block, and to the mean of all
+//! launches except those in which the thread was preempted or held: only the second includes the
+//! helper's work of 10 ms in a second.
 
 use anyhow::{Context, ensure};
 use benches::alternate::{Samples, sides};
@@ -26,7 +26,7 @@ use crate::tasks::{Space, Spaced};
 
 /// As in [`crate::threads`].
 const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n";
-/// What an event call takes, ns.
+/// Duration of an event call, ns.
 const EVENTS_NS: [u64; 2] = [0, 1_000];
 /// From the end of a launch to the beginning of the next, ns.
 const PAUSE_NS: u64 = 5_000;
@@ -34,15 +34,13 @@ const PAUSE_NS: u64 = 5_000;
 /// met.
 const BLOCKS: usize = 2_000;
 const BLOCKS_QUICK: usize = 1_000;
-/// Processes of each side.
 const PROCESSES: usize = 5;
 const PROCESSES_QUICK: usize = 3;
-/// Promised: the launching thread gets on by so much slower at most.
+/// Target: the launching thread gets on by at most so much slower.
 const SLOWER_MAX: f64 = 0.02;
 
 const NEIGHBOUR: &str = "bench-hp";
 
-/// Who else is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Company {
     Nobody,
@@ -52,7 +50,6 @@ enum Company {
     BusyHp,
 }
 
-/// Measures every state.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, company) in [
@@ -80,7 +77,7 @@ fn rows_of(
     processors.stand_aside()?;
     let daemon = Daemon::start(artifacts, &site)?;
     let _neighbour = neighbour(artifacts, &site, company)?;
-    // The children make their own choice.
+    // The children choose their own processors.
     processors.use_all()?;
     let (processes, blocks) = if quick {
         (PROCESSES_QUICK, BLOCKS_QUICK)
@@ -120,7 +117,7 @@ fn rows_of(
     Ok(rows)
 }
 
-/// What a process measured, under Pillion if it is a job, and what shows in which state it was.
+/// A process's measurements, under Pillion if it is a job, and the evidence of its state.
 fn spaced(
     artifacts: &Artifacts,
     site: &Site,

@@ -1,4 +1,4 @@
-//! What the daemon costs when nobody needs it.
+//! The daemon's cost without clients.
 
 use std::fs;
 
@@ -9,16 +9,15 @@ use protocol::clock::Clock;
 use crate::artifacts::Artifacts;
 use crate::processes::{Daemon, Site};
 
-/// Promised: less than this of one processor.
+/// Target: less than this of one processor.
 const TARGET_PCT: f64 = 1.0;
-/// Seconds watched.
+/// Length of the observation.
 const SECONDS: u64 = 20;
 const SECONDS_QUICK: u64 = 5;
-/// Units of the times in `/proc/PID/stat` per second: `USER_HZ`, 100 on every Linux that we run on
+/// Units per second of the times in `/proc/PID/stat`: `USER_HZ`, 100 on every supported Linux
 /// (proc(5)).
 const USER_HZ: f64 = 100.0;
 
-/// Watches a daemon without clients.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let seconds = if quick { SECONDS_QUICK } else { SECONDS };
     let site = Site::new()?;
@@ -50,21 +49,20 @@ pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<
     Ok(vec![row])
 }
 
-/// What a process has used so far.
+/// A process's processor time so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuTime {
     /// As `times(2)` counts it, to 10 ms.
     user_and_system_s: f64,
-    /// As the scheduler counts it, of the threads that live.
+    /// As the scheduler counts it, for living threads.
     pub(crate) on_cpu_ns: u64,
 }
 
 impl CpuTime {
-    /// Of a process, so far.
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The second field is a name in parentheses, in which anything may be. Of those behind it,
-        // user and system time are the 12th and 13th (proc(5): 14 and 15 in all).
+        // The second field is a name in parentheses, which may contain anything. After it, user and
+        // system time are the 12th and 13th (proc(5): 14 and 15 in all).
         let (_, rest) = stat.rsplit_once(')').context("/proc/PID/stat")?;
         let ticks: f64 = rest
             .split_whitespace()

@@ -1,5 +1,5 @@
-//! What the preload costs `import torch`, which opens half a gigabyte of libraries and looks up thousands of symbols: all
-//! before CUDA is touched.
+//! The preload's cost for `import torch`, which opens half a gigabyte of libraries and looks up
+//! thousands of symbols, all before CUDA is touched.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,15 +10,15 @@ use benches::report::{Measured, Row, Unit};
 use crate::artifacts::Artifacts;
 use crate::preload::start_ms;
 
-/// Promised: at most so much slower.
+/// Target: at most so much slower.
 const TARGET_PERCENT: f64 = 3.0;
-/// Starts of each side; what is compared is the fastest of each, as what disturbs a start makes it slower only.
+/// Starts of each side; the fastest of each is compared, as disturbances only slow a start down.
 const STARTS: usize = 10;
 const STARTS_QUICK: usize = 3;
-/// Starts of each side before anything is measured: files get into the page cache.
+/// Starts of each side before the measurement: files get into the page cache.
 const WARM_UP: usize = 2;
 
-/// Measures, if there is a python with PyTorch at `PILLION_TORCH_PYTHON`.
+/// Measures, if there is a Python with PyTorch at `PILLION_TORCH_PYTHON`.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let Some(python) = std::env::var_os("PILLION_TORCH_PYTHON").map(PathBuf::from) else {
         eprintln!("import torch: not measured, PILLION_TORCH_PYTHON names no python with PyTorch");

@@ -1,13 +1,14 @@
-//! What a launch, an allocation, a graph's launch and its change, and a call of which nothing is learnt cost in each state a
-//! process can be in; and whether a launch costs more when many shapes were launched before.
+//! The cost of a launch, an allocation, a graph's launch and its change, and a call that the
+//! library does not record, in each state of a process; and whether a launch costs more after many
+//! shapes.
 //!
-//! Every number is of one process, in which the bare driver function and the hooked one are called
-//! in alternated blocks; see `benches::alternate`. Each state is measured in several processes, one
-//! after the other, because where a process's memory happens to lie matters by some nanoseconds; the
-//! one with the median cost is told.
+//! Every number is from one process, which calls the bare driver function and the hooked one in
+//! alternated blocks; see `benches::alternate`. Each state is measured in several processes, one
+//! after the other, because the placement of a process's memory matters by some nanoseconds; the
+//! process with the median cost is reported.
 //!
-//! A state is not believed but shown ([`check`]): by the files that the two functions lie in, by the
-//! daemon's count of launches against the child's, by the lease.
+//! Each state is verified ([`check`]): by the files of the two functions, by the daemon's count of
+//! launches against the child's, and by the lease.
 
 use std::path::Path;
 
@@ -24,44 +25,40 @@ use crate::idle::CpuTime;
 use crate::processes::{Daemon, Preload, Preloaded, Processors, Site, job};
 use crate::profile::{BenchKernel, HIGH_PRIORITY, OTHER_CLASS, SAME_CLASS, TINY};
 
-/// Promised, ns.
 const UNATTACHED_TARGET_NS: f64 = 20.0;
 const HP_TARGET_NS: f64 = 80.0;
 const LEASE_TARGET_NS: f64 = 120.0;
-/// Of an allocation and its free together.
+/// Target for an allocation and its free together.
 const PAIR_TARGET_NS: f64 = 150.0;
 
-/// A launch in a shape that came late may cost so much as one in a shape that came first.
+/// Limit on the cost of a launch in a late shape relative to one in an early shape.
 const LATE_RATIO_MAX: f64 = 1.2;
 
-/// Between two launches: the pace at which Orion's frameworks issue kernels.
+/// Interval between launches: the pace at which Orion's frameworks issue kernels.
 const PACE_NS: u64 = 5_000;
-/// Launches in a block, which is a millisecond: short against what drifts.
+/// Launches in a block, which takes a millisecond: short against any drift.
 const BLOCK: usize = 200;
 /// Pairs of blocks in a process: 20 000 launches of each side.
 const PAIRS: usize = 100;
-/// Processes.
 const ROUNDS: usize = 5;
 
-/// Pause of a best-effort neighbour between its launches.
 const NEIGHBOUR_PAUSE_NS: u64 = 1_000_000;
-/// The measured job's id, and its neighbour's.
+/// Job ids of the measured job and of its neighbour.
 const JOB: &str = "bench";
 const NEIGHBOUR: &str = "bench-neighbour";
 
-/// Most measured launches that may have taken another way than the one meant (held at the gate, gone
-/// unmanaged past a daemon without a processor, record dropped), as a share: a median does not see them.
+/// Limit on the share of measured launches that took another path than intended (held at the gate,
+/// unmanaged because the daemon had no processor, record dropped): a median does not show them.
 const OTHERWISE_MAX: f64 = 0.05;
-/// Most processes for one number: where other programs leave the daemon no processor for
-/// milliseconds, rings fill and leases end, and the measurement is made again.
+/// Limit on the processes for one number: if other programs leave the daemon no processor for
+/// milliseconds, rings fill and leases end, and the measurement is repeated.
 const ATTEMPTS_MAX: usize = 10;
 
-/// Who else is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Company {
-    /// No daemon either, and none that anybody expects.
+    /// No client and no daemon, and none is expected.
     NoDaemon,
-    /// No daemon either, but one that may come.
+    /// No client and no daemon, but one may come.
     NoDaemonYet,
     Nobody,
     /// A high-priority client that does nothing, so that best-effort launches are gated.
@@ -69,11 +66,10 @@ enum Company {
     /// A best-effort client that is held while high-priority work runs: the daemon polls at
     /// `poll_us`.
     HeldBe,
-    /// A best-effort client that runs beside it: leases are live and are revoked.
+    /// A best-effort client that runs at the same time: leases are live and are revoked.
     BesideBe,
 }
 
-/// A state to measure.
 #[derive(Clone, Copy, Debug)]
 struct State {
     name: &'static str,
@@ -85,7 +81,7 @@ struct State {
     has_profile: bool,
     call: Call,
     target_ns: Option<f64>,
-    /// The promise is about the ratio of both sides.
+    /// The target for the ratio of both sides.
     ratio_max: Option<f64>,
 }
 
@@ -118,10 +114,11 @@ const BE: State = State {
     ..UNATTACHED
 };
 
-/// Kernels of the graph that is launched: a small one, as the cost does not depend on them.
+/// Kernels of the launched graph: few, as the cost does not depend on them.
 const GRAPH_KERNELS: usize = 10;
-/// Kernels of the graph that is changed node by node. The stand-in driver copies the whole graph at each change, which would
-/// hide what a change of a large one costs us; that this does not grow with the graph is counted in a test of `graphs`.
+/// Kernels of the graph that is changed node by node. The stand-in driver copies the whole graph at
+/// each change, which would hide our cost for a large one; a test of `graphs` counts that our cost
+/// does not grow with the graph.
 const CHANGED_KERNELS: usize = 10;
 
 /// Shapes that have passed before the late ones: more than the library keeps.
@@ -268,15 +265,13 @@ const STATES: [State; 26] = [
     },
 ];
 
-/// What one process measured, and what shows it.
 struct Round {
     comparison: Comparison,
     evidence: Vec<String>,
-    /// Share of the launches that were held or not told.
+    /// Share of the launches that were held or not reported.
     otherwise: f64,
 }
 
-/// Measures every state.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let rounds = if quick { 1 } else { ROUNDS };
     STATES
@@ -307,7 +302,7 @@ fn row(artifacts: &Artifacts, state: &State, rounds: usize) -> anyhow::Result<Ro
     Ok(row)
 }
 
-/// A round in which hardly any launch took another way.
+/// A round in which hardly any launch took another path.
 fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     for repeated in 0..ATTEMPTS_MAX {
         let mut round = attempt(artifacts, state)?;
@@ -340,7 +335,7 @@ fn attempt(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     processors.stand_aside()?;
     let daemon = Daemon::start(artifacts, &site)?;
     let _neighbour = neighbour(artifacts, &site, state.company)?;
-    // The child makes its own choice.
+    // The child chooses its own processors.
     processors.use_all()?;
     let cpu = CpuTime::of(daemon.pid())?;
     let begun_ns = Clock::monotonic().now_ns();
@@ -413,7 +408,7 @@ fn neighbour(
     Preloaded::start(artifacts, site, &preload, &task).map(Some)
 }
 
-/// Whether the two functions are those of the driver and of the library.
+/// Whether the two functions belong to the driver and to the library.
 fn check_files(state: &State, outcome: &Outcome) -> anyhow::Result<Vec<String>> {
     let (bare, with) = (file_name(&outcome.bare_file), file_name(&outcome.with_file));
     ensure!(
@@ -448,7 +443,7 @@ fn file_name(path: &Path) -> String {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Whether the daemon saw what the child says it did, in the state that was meant.
+/// Whether the daemon's counts match the child's, in the intended state.
 fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec<String>> {
     let job = job(status, JOB)?;
     let class = job["class"].as_str().unwrap_or("none");
@@ -462,7 +457,7 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
         Call::GraphChange(_) => Some("calls_graph"),
         Call::Attribute => None,
     };
-    // The call that makes the graph executable is about graphs too.
+    // The call that makes the graph executable is counted, too.
     let more = u64::from(matches!(state.call, Call::GraphChange(_)));
     let made = outcome.calls_with;
     let mut evidence = vec![format!("attached as {class}")];
@@ -508,7 +503,7 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
     Ok(evidence)
 }
 
-/// Whether the best-effort neighbour was in the way as it should have been.
+/// Whether the best-effort neighbour interfered as intended.
 fn check_neighbour(company: Company, status: &Value) -> anyhow::Result<String> {
     let totals = &job(status, NEIGHBOUR)?["totals"];
     let count = |name: &str| totals[name].as_u64().unwrap_or(0);

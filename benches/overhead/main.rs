@@ -1,24 +1,23 @@
-//! `cargo bench -p pillion-benches`: what Pillion costs where it is in the way.
+//! `cargo bench -p pillion-benches`: Pillion's cost at every place where it intervenes.
 //!
-//! Needs no GPU and uses none: the driver is the stand-in of `softgpu/driver`, but for one part in
-//! its null mode, in which a launch succeeds at once, so that what is left is Pillion. The library,
+//! Needs no GPU and uses none. The driver is the stand-in of `softgpu/driver`, for all parts except
+//! one in its null mode, where a launch succeeds at once, so that the rest is Pillion. The library,
 //! the stand-in and the daemon are the shipped ones, built here in release mode first, in real
 //! processes.
 //!
 //! | part | measures | module |
 //! |---|---|---|
-//! | launch | `cuLaunchKernel` and `cuMemAlloc` in each state a process can be in | [`launch`] |
+//! | launch | `cuLaunchKernel` and `cuMemAlloc` in each state of a process | [`launch`] |
 //! | attach | becoming a client of a daemon | [`attach`] |
 //! | preload | starting `/bin/true` with the library preloaded | [`preload`] |
 //! | torch | `import torch` with the library preloaded | [`import_torch`] |
-//! | threads | what our threads and `pilliond` use while a job has the device busy, on the software GPU | [`threads`] |
-//! | events | launches beside our helper thread, where event calls hold a lock that launches need | [`events`] |
-//! | daemon | what `pilliond` costs without clients | [`idle`] |
+//! | threads | our threads and `pilliond` beside a job with a busy software GPU | [`threads`] |
+//! | events | launches beside our helper thread, if event calls hold a lock | [`events`] |
+//! | daemon | `pilliond` without clients | [`idle`] |
 //! | ring | the push and the charge alone | [`ring`] |
 //!
-//! A number that was promised is compared with its target; a miss fails the run only with
-//! `--check`. A number that was not measured in the state it names fails the run always: see
-//! [`launch::check`].
+//! Each number with a target is compared with it; a miss fails the run only with `--check`. A
+//! number that was not measured in the stated state always fails the run: see [`launch::check`].
 
 mod artifacts;
 mod attach;

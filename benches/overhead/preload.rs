@@ -1,4 +1,4 @@
-//! What the preload costs every process that never touches CUDA: starting `/bin/true`.
+//! The preload's cost for every process that never touches CUDA: starting `/bin/true`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,14 +10,13 @@ use protocol::clock::Clock;
 
 use crate::artifacts::Artifacts;
 
-/// Promised: at most so much more than without.
+/// Target: at most so much more than without.
 const TARGET_MS: f64 = 0.3;
-/// Starts of each side.
 const STARTS: usize = 2_000;
 const STARTS_QUICK: usize = 500;
-/// Starts that are taken together to tell how much the difference scatters.
+/// Starts in a block, for the variance of the difference.
 const BLOCK: usize = 50;
-/// Starts of each side before anything is measured: files get into the page cache.
+/// Starts of each side before the measurement: files get into the page cache.
 const WARM_UP: usize = 20;
 
 const PROGRAM: &str = "/bin/true";
@@ -45,10 +44,10 @@ fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// From the decision to start it to its end, ms.
+/// Time from before the start to the end, ms.
 pub(crate) fn start_ms(command: &mut Command, preload: Option<&Path>) -> anyhow::Result<f64> {
-    // An empty environment makes both sides the same but for the preload. The standard library
-    // starts such a child with posix_spawn.
+    // With an empty environment both sides differ only in the preload. The standard library starts
+    // such a child with posix_spawn.
     command.env_clear().stdin(Stdio::null());
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);

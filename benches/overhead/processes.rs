@@ -1,8 +1,8 @@
-//! The processes of a measurement: the daemon, the child that measures, its company.
+//! The processes of a measurement: the daemon, the measuring child, and its neighbours.
 //!
-//! A child prints a line when it is ready, begins when it is told to, prints its result and then
-//! stays, attached, until its standard input ends: so both ends can be asked at leisure whether what
-//! was measured was what was meant. All of them end with the value that stands for them.
+//! A child prints a line when it is ready, begins on request, prints its result and then stays,
+//! attached, until its standard input ends. So both ends can verify afterwards that the intended
+//! state was measured. All processes end when their value is dropped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -20,19 +20,20 @@ use crate::artifacts::Artifacts;
 use crate::child::Task;
 use crate::profile;
 
-/// Most looks whether a daemon listens, and the time between two: 5 s in all.
+/// Limit on the polls for a listening daemon, and their interval: 5 s in all.
 const LOOKS_MAX: u32 = 1_000;
 const LOOK_NS: u64 = 5_000_000;
 
-/// The daemon's configuration, but for the socket: everything else as shipped, `poll_us` among it. The policy is the one under
-/// which it is plainest who is held and who goes beside whom: by resource class.
+/// The daemon's configuration without the socket: everything else as shipped, including `poll_us`.
+/// This policy shows most plainly which jobs are held and which go beside others: by resource
+/// class.
 const CONFIG: &str =
     "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n[policy]\nname = \"orion\"\n";
 
-/// The processors of a measurement: the thread that is measured has one for itself, the last; the
-/// daemon, the neighbours and the library's own threads share the others. On a machine with many they
-/// would end up so anyway; on one with two the scheduler would now and then put them onto the measured
-/// one. With a single processor nothing is done.
+/// The processors of a measurement. The measured thread has one for itself, the last; the daemon,
+/// the neighbours and the library's own threads share the others. With many processors this would
+/// happen anyway; with two the scheduler would now and then put them onto the measured one. With a
+/// single processor nothing is done.
 pub(crate) struct Processors {
     all: CpuSet,
     measured: CpuSet,
@@ -40,7 +41,7 @@ pub(crate) struct Processors {
 }
 
 impl Processors {
-    /// Those that this thread may use.
+    /// The processors that this thread may use.
     pub(crate) fn allowed() -> anyhow::Result<Self> {
         let all = sched_getaffinity(None)?;
         let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| all.is_set(cpu));
@@ -57,7 +58,7 @@ impl Processors {
         })
     }
 
-    /// Leaves the measured one to others; what this thread starts does so too.
+    /// Leaves the measured one; so do this thread's children.
     pub(crate) fn stand_aside(&self) -> anyhow::Result<()> {
         Ok(sched_setaffinity(None, &self.others)?)
     }
@@ -67,34 +68,35 @@ impl Processors {
         Ok(sched_setaffinity(None, &self.measured)?)
     }
 
-    /// As before.
+    /// Restores the initial set.
     pub(crate) fn use_all(&self) -> anyhow::Result<()> {
         Ok(sched_setaffinity(None, &self.all)?)
     }
 }
 
-/// What the driver is.
+/// The kind of driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// None: launches succeed at once. Event calls take so many ns, with a lock that launches need.
+    /// No device: launches succeed at once. Event calls take so many ns, with a lock that launches
+    /// need.
     Null { event_ns: u64 },
     /// The software GPU, in real time.
     Served,
 }
 
-/// A folder with what the processes of one measurement share.
+/// A folder that the processes of one measurement share.
 pub(crate) struct Site {
     folder: TempDir,
     device: Device,
 }
 
 impl Site {
-    /// A fresh one for the launches of [`crate::launch`] and the like.
+    /// Creates one for the launches of [`crate::launch`] and the like.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Self::with(Device::Null { event_ns: 0 }, CONFIG)
     }
 
-    /// A fresh one.
+    /// Creates one.
     pub(crate) fn with(device: Device, config: &str) -> anyhow::Result<Self> {
         let site = Self {
             folder: tempfile::tempdir()?,
@@ -110,17 +112,14 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// Where the daemon listens, if there is one.
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("daemon.sock")
     }
 
-    /// Where the device server listens, if there is one.
     pub(crate) fn device_socket(&self) -> PathBuf {
         self.path("gpu.sock")
     }
 
-    /// Lets a program find its device.
     fn give_device(&self, artifacts: &Artifacts, command: &mut Command) {
         command.env("LD_LIBRARY_PATH", artifacts.driver_folder());
         match self.device {
@@ -145,7 +144,6 @@ impl Site {
     }
 }
 
-/// A running daemon.
 pub(crate) struct Daemon {
     process: Child,
     socket: PathBuf,
@@ -171,19 +169,17 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// What it says about itself and its clients.
     pub(crate) fn status(&self) -> anyhow::Result<Value> {
         let json = ask_status(&self.socket).context("asking pilliond for its status")?;
         Ok(serde_json::from_str(&json)?)
     }
 }
 
-/// What a daemon's status says about a job that is attached.
+/// The entry of an attached job in a daemon's status.
 pub(crate) fn job<'a>(status: &'a Value, id: &str) -> anyhow::Result<&'a Value> {
     let jobs = status["jobs"].as_array().context("no jobs in the status")?;
     let found = jobs
@@ -194,12 +190,11 @@ pub(crate) fn job<'a>(status: &'a Value, id: &str) -> anyhow::Result<&'a Value> 
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It removes its socket.
+        // The daemon removes its socket.
         end(&mut self.process);
     }
 }
 
-/// A running device server.
 pub(crate) struct Server(Child);
 
 impl Server {
@@ -223,7 +218,6 @@ impl Drop for Server {
     }
 }
 
-/// Waits until a process listens.
 fn wait_until(listens: impl Fn() -> bool, process: &mut Child, name: &str) -> anyhow::Result<()> {
     let clock = Clock::monotonic();
     for _ in 0..LOOKS_MAX {
@@ -240,39 +234,34 @@ fn wait_until(listens: impl Fn() -> bool, process: &mut Child, name: &str) -> an
 
 /// Asks a process to end, and waits until it has.
 fn end(process: &mut Child) {
-    // One that is gone already needs nothing.
+    // Nothing to do if it is gone already.
     if let Some(pid) = Pid::from_raw(process.id().cast_signed()) {
         let _ = kill_process(pid, Signal::TERM);
     }
     let _ = process.wait();
 }
 
-/// A program under the preload.
 pub(crate) struct Preloaded {
     process: Child,
-    /// None when it was told to end.
+    /// None once it was told to end.
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
-/// How a program is preloaded.
 pub(crate) struct Preload<'a> {
     /// `libpillion.so`; none for a control.
     pub(crate) library: Option<&'a Path>,
-    /// For `PILLION_CLASS`.
     pub(crate) class: JobClass,
-    /// For `PILLION_JOB`.
     pub(crate) job: &'a str,
-    /// For `PILLION_DISABLE`.
     pub(crate) is_disabled: bool,
     /// Whether it has the profile of the benches.
     pub(crate) has_profile: bool,
-    /// Whether the environment says that somebody wants it to be managed: without, there is only the preload.
+    /// Whether the environment asks for a managed process: otherwise there is only the preload.
     pub(crate) expects_daemon: bool,
 }
 
 impl<'a> Preload<'a> {
-    /// As a job is.
+    /// As for a job.
     pub(crate) fn new(artifacts: &'a Artifacts, class: JobClass, job: &'a str) -> Self {
         Self {
             library: Some(&artifacts.library),
@@ -340,7 +329,6 @@ impl Preloaded {
         Ok(child)
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }

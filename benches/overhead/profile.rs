@@ -11,7 +11,6 @@ pub(crate) const GRID: u32 = 4;
 /// Threads in x of a block; y and z are 1.
 pub(crate) const BLOCK: u32 = 128;
 
-/// A kernel of the benches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BenchKernel {
     pub(crate) name: &'static str,
@@ -19,41 +18,41 @@ pub(crate) struct BenchKernel {
     expected_ns: u64,
 }
 
-/// What a high-priority job launches: a little shorter than the pace of launches, so that the
-/// daemon's timeline has a kernel executing nearly always and never falls behind.
+/// A high-priority job's kernel: a little shorter than the pace of launches, so that the daemon's
+/// timeline nearly always has a kernel executing and never falls behind.
 pub(crate) const HIGH_PRIORITY: BenchKernel = BenchKernel {
     name: "bench_hp_compute",
     class: ResourceClass::Compute,
     expected_ns: 4_000,
 };
-/// What a best-effort job launches whose launches are measured: so short that the throttle (100 us
-/// of expected work) is not reached within a block and waits stay rare.
+/// The kernel of a best-effort job whose launches are measured: so short that a block does not
+/// reach the throttle (100 us of expected work) and waits stay rare.
 pub(crate) const TINY: BenchKernel = BenchKernel {
     name: "bench_be_tiny",
     class: ResourceClass::Compute,
     expected_ns: 2,
 };
-/// What may not go beside [`HIGH_PRIORITY`]: the same class.
+/// A kernel that may not go beside [`HIGH_PRIORITY`]: the same class.
 pub(crate) const SAME_CLASS: BenchKernel = BenchKernel {
     name: "bench_be_compute",
     class: ResourceClass::Compute,
     expected_ns: 1_000,
 };
-/// What may go beside [`HIGH_PRIORITY`].
+/// A kernel that may go beside [`HIGH_PRIORITY`].
 pub(crate) const OTHER_CLASS: BenchKernel = BenchKernel {
     name: "bench_be_memory",
     class: ResourceClass::Memory,
     expected_ns: 1_000,
 };
 
-/// What a best-effort job launches that has the device busy: as long as a training step's longer
+/// The kernel of a best-effort job that keeps the device busy: as long as a training step's longer
 /// ones.
 pub(crate) const LONG: BenchKernel = BenchKernel {
     name: "bench_be_long",
     class: ResourceClass::Memory,
     expected_ns: 300_000,
 };
-/// What a high-priority job launches that has the device busy.
+/// The kernel of a high-priority job that keeps the device busy.
 pub(crate) const SERVING: BenchKernel = BenchKernel {
     name: "bench_hp_serving",
     class: ResourceClass::Compute,
@@ -76,7 +75,7 @@ pub(crate) fn module_image() -> String {
     text
 }
 
-/// Writes the profile that all jobs of the benches use.
+/// Writes the profile of all jobs of the benches.
 pub(crate) fn write(path: &Path) -> std::io::Result<()> {
     let kernels = ALL.map(|kernel| KernelProfile {
         name: kernel.name.to_owned(),

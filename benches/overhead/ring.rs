@@ -1,4 +1,4 @@
-//! The two things that a launch costs most of, alone: the push of a high-priority record and the
+//! The two most expensive parts of a launch alone: the push of a high-priority record and the
 //! charge of a best-effort lease, on the shared pages that the daemon makes, within one process.
 
 use std::hint::black_box;
@@ -19,18 +19,16 @@ use protocol::segment::Mapping;
 
 use crate::processes::Processors;
 
-/// Between two looks of the consumer: the shipped `poll_us`. With what timers add, 50 to 110 us.
+/// The consumer's poll interval: the shipped `poll_us`. With timers it is 50 to 110 us.
 const POLL_NS: u64 = 50_000;
 /// Between two launches.
 const PACE_NS: u64 = 5_000;
-/// Records pushed back to back where the throughput is meant.
+/// Records pushed back to back, for the throughput.
 const BURST: usize = 64;
-/// Between two bursts.
 const BURST_PACE_NS: u64 = 50_000;
-/// Most looks whether the consumer has caught up, [`POLL_NS`] apart: a second.
+/// Limit on polls for the consumer to catch up, [`POLL_NS`] apart: a second.
 const LOOKS_MAX: usize = 20_000;
 
-/// Measures both.
 pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     let pairs = if quick { 20 } else { 100 };
     let (single, burst) = push(timer, pairs)?;
@@ -61,7 +59,6 @@ fn plan(pairs: usize) -> Plan {
     }
 }
 
-/// The producer's side.
 struct Producer<'a> {
     ring: &'a Spsc<RING_RECORDS>,
     /// Records that the consumer has taken.
@@ -90,7 +87,7 @@ impl Side for Producer<'_> {
         }
     }
 
-    /// A consumer that gets no processor must not make us measure a full ring.
+    /// A consumer without a processor must not make us measure a full ring.
     fn handle_block_end(&mut self) {
         let clock = Clock::monotonic();
         for _ in 0..LOOKS_MAX {
@@ -154,7 +151,7 @@ fn consume(ring: &Spsc<RING_RECORDS>, taken: &AtomicU64, is_over: &AtomicBool) {
     }
 }
 
-/// What follows a push: the fence, and the look whether a lease is to be revoked.
+/// The steps after a push: the fence, and the check whether a lease is to be revoked.
 fn announcement(timer: &Timer, pairs: usize) -> anyhow::Result<Samples> {
     let (_memory, daemon) = Mapping::<DaemonPage>::create("pillion-bench")?;
     let (_memory, hp) = Mapping::<HpPage>::create("pillion-bench")?;
@@ -169,7 +166,7 @@ fn announcement(timer: &Timer, pairs: usize) -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// A charge of a gated lease that nobody else charges.
+/// A charge of a gated lease without contention.
 fn charge(timer: &Timer, pairs: usize) -> anyhow::Result<Samples> {
     let (_memory, lease) = Mapping::<LeasePage>::create("pillion-bench")?;
     let (_memory, client) = Mapping::<ClientPage>::create("pillion-bench")?;

@@ -1,4 +1,4 @@
-//! Two more tasks of a child: to have the device busy, and to time launches with a pause between
+//! Two more tasks of a child: keeping the device busy, and timing launches with a pause between
 //! them.
 
 use std::io::{self, BufRead};
@@ -15,28 +15,24 @@ use crate::driver::{Calls, Door, prepare};
 use crate::processes::Processors;
 use crate::profile::{BLOCK, GRID, module_image};
 
-/// Launches before anything is timed.
 const WARM_UP: usize = 1_000;
-/// A launch that takes longer is none of those that wait for an event call of 1 us, ns.
+/// A longer launch did not just wait for an event call of 1 us, ns.
 pub(crate) const LONG_NS: f64 = 50_000.0;
 /// Launches between two waits for them, as after a request.
 const SPACED_LAUNCHES: usize = 200;
 
-/// One step after the other: launches, and a wait for them.
+/// Repeated steps: launches, and a wait for them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) kernel: String,
-    /// Launches of a step.
     pub(crate) launches: u64,
-    /// From the beginning of a step to the beginning of the next; one that takes longer is followed
-    /// at once.
+    /// From the beginning of a step to the beginning of the next; a longer one is followed at once.
     pub(crate) period_ns: u64,
 }
 
-/// What was done so far.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Done {
-    /// Launches that are complete.
+    /// Completed launches.
     pub(crate) launches: u64,
     pub(crate) steps: u64,
     /// Of all steps together.
@@ -52,7 +48,7 @@ pub(crate) struct Space {
     pub(crate) blocks: usize,
 }
 
-/// What they took.
+/// The times of such launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spaced {
     /// Of one launch, ns.
@@ -67,7 +63,7 @@ pub(crate) struct Spaced {
     pub(crate) launches: u64,
 }
 
-/// Goes on until standard input ends, and answers each line there with what was done until then.
+/// Works until standard input ends, and answers each line there with the work done so far.
 pub(crate) fn work(work: &Work) -> anyhow::Result<()> {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     static STEPS: AtomicU64 = AtomicU64::new(0);

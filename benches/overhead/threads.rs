@@ -1,14 +1,14 @@
-//! What our threads use while a best-effort job has the device busy: processor time and wake-ups.
+//! Our threads' processor time and wake-ups while a best-effort job keeps the device busy.
 //!
-//! The software GPU in real time, `pilliond` as shipped, and a best-effort job that launches 3 200
-//! kernels of 300 us a second: steps of 320 launches and a wait, ten a second. Alone, and beside a
-//! high-priority job whose requests of 100 kernels of 100 us come every 20 ms, or without a pause.
-//! Each round measures the jobs bare and under Pillion, in alternating order; a row is the median
-//! of the rounds.
+//! The setup is the software GPU in real time, `pilliond` as shipped, and a best-effort job that
+//! launches 3 200 kernels of 300 us a second: steps of 320 launches and a wait, ten a second. It
+//! runs alone, and beside a high-priority job whose requests of 100 kernels of 100 us come every 20
+//! ms, or without a pause. Each round measures the jobs bare and under Pillion, in alternating
+//! order; a row is the median of the rounds.
 //!
 //! *Our threads* of a job are those whose names begin with `pillion` (proc(5), `comm`). A *wake-up*
-//! is a voluntary context switch: each one ends a sleep. Numbers are differences of what
-//! `/proc/PID/task/*` has at both ends of a round.
+//! is a voluntary context switch: each one ends a sleep. Numbers are differences of
+//! `/proc/PID/task/*` between both ends of a round.
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,7 +29,7 @@ use crate::tasks::{Done, Work};
 
 /// The daemon's configuration: as shipped.
 const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n";
-/// How long is measured, and waited before, ns.
+/// Length of the measurement, and of the wait before it, ns.
 const ROUND_NS: u64 = 10_000_000_000;
 const ROUND_QUICK_NS: u64 = 4_000_000_000;
 const SETTLE_NS: u64 = 2_000_000_000;
@@ -39,16 +39,15 @@ const JOB: &str = "bench-be";
 const NEIGHBOUR: &str = "bench-hp";
 /// Threads of the daemon that are named.
 const BUSIEST: usize = 3;
-/// How the names of our threads begin.
+/// Prefix of our threads' names.
 const OURS: &str = "pillion";
 
-/// The best-effort job's steps.
 const STEP_LAUNCHES: u64 = 320;
 const STEP_NS: u64 = 100_000_000;
 /// Launches of a high-priority request: 10 ms of work.
 const REQUEST_LAUNCHES: u64 = 100;
 
-/// What must hold at most in a state: processor time in per cent of a processor, wake-ups a second.
+/// Limits in a state: processor time in per cent of a processor, wake-ups a second.
 #[derive(Clone, Copy, Debug)]
 struct Targets {
     ours_pct: f64,
@@ -56,7 +55,7 @@ struct Targets {
     daemon_pct: f64,
 }
 
-/// Who has the device.
+/// The jobs on the device.
 #[derive(Clone, Copy, Debug)]
 struct State {
     name: &'static str,
@@ -93,14 +92,13 @@ const STATES: [State; 3] = [
     },
 ];
 
-/// What threads used in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     cpu_pct: f64,
     wakes_per_s: f64,
 }
 
-/// What one side of a round came to.
+/// The result of one side of a round.
 #[derive(Clone, Debug)]
 struct Round {
     ours: Used,
@@ -108,7 +106,7 @@ struct Round {
     others: Used,
     neighbours_ours: Used,
     daemon: Used,
-    /// What the busiest of its threads used, in words.
+    /// The use of its busiest threads, in words.
     daemon_threads: String,
     launches_per_s: f64,
     /// Of the high-priority job, the mean.
@@ -116,7 +114,6 @@ struct Round {
     load: f64,
 }
 
-/// Measures every state.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let (rounds, round_ns) = if quick {
         (1, ROUND_QUICK_NS)
@@ -254,7 +251,7 @@ fn round(
     Ok(before.until(&after))
 }
 
-/// What was used and done until then.
+/// The use and the work up to a moment.
 struct Instant {
     at_ns: u64,
     done: Done,
@@ -264,7 +261,6 @@ struct Instant {
     daemon: HashMap<u32, Thread>,
 }
 
-/// A thread of a process.
 struct Thread {
     name: String,
     on_cpu_ns: u64,
@@ -279,8 +275,8 @@ impl Instant {
                     is_asked: fn(&Thread) -> bool| {
             let mut used = Used::default();
             for (id, now) in after.iter().filter(|(_, thread)| is_asked(thread)) {
-                // A thread that began in the round has all of its time in it; of one that ended,
-                // what it used since is lost.
+                // A thread that began in the round has all of its time in it; for one that ended,
+                // its use since then is lost.
                 let (cpu_ns, wakes) = before
                     .get(id)
                     .map_or((0, 0), |then| (then.on_cpu_ns, then.wakes));
@@ -305,7 +301,7 @@ impl Instant {
     }
 }
 
-/// The threads of a process that used most, with processor time and wake-ups.
+/// The busiest threads of a process, with processor time and wake-ups.
 fn busiest(before: &HashMap<u32, Thread>, after: &HashMap<u32, Thread>, passed_ns: f64) -> String {
     let mut threads: Vec<(f64, f64, &str)> = after
         .iter()
@@ -330,13 +326,13 @@ impl Thread {
     }
 }
 
-/// The threads of a process and what each has used so far.
+/// The threads of a process, each with its use so far.
 fn threads_of(pid: u32) -> anyhow::Result<HashMap<u32, Thread>> {
     let mut threads = HashMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let folder = entry?.path();
         let read = |file: &str| fs::read_to_string(folder.join(file));
-        // One that ends while it is read is left out.
+        // A thread that ends during the reads is left out.
         let (Ok(name), Ok(schedstat), Ok(status)) =
             (read("comm"), read("schedstat"), read("status"))
         else {

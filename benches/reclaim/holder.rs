@@ -12,7 +12,6 @@ use core::ptr;
 
 use anyhow::ensure;
 
-/// The driver's library.
 const LIBRARY: &CStr = c"libcuda.so.1";
 
 type Init = unsafe extern "C" fn(c_uint) -> c_uint;
@@ -29,15 +28,16 @@ fn function<F: Copy>(symbol: &CStr) -> anyhow::Result<F> {
     // SAFETY: an open library and a name that ends in NUL.
     let address = unsafe { libc::dlsym(library, symbol.as_ptr()) };
     ensure!(!address.is_null(), "{symbol:?} is not to be had");
-    // SAFETY: `hold` names the signature that the public header gives the symbol; a function pointer has the size of an
-    // address.
+    // SAFETY: `hold` names the signature that the public header gives the symbol; a function
+    // pointer has the size of an address.
     Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
-/// Takes so many bytes of the first device, a part at a time.
+/// Allocates so many bytes of the first device, a part at a time.
 pub(crate) fn hold(parts: usize, part_bytes: usize) -> anyhow::Result<()> {
     let mut context = ptr::null_mut();
-    // SAFETY: every pointer is to a local that outlives the calls; the context comes from the call before.
+    // SAFETY: every pointer is to a local that outlives the calls; the context comes from the call
+    // before.
     let results = unsafe {
         [
             function::<Init>(c"cuInit")?(0),

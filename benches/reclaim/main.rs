@@ -1,19 +1,21 @@
-//! `cargo bench -p pillion-benches --bench reclaim`: how long what a killed process held stays charged to its job.
+//! `cargo bench -p pillion-benches --bench reclaim`: how long a killed process's memory stays
+//! charged to its job.
 //!
-//! Real processes on the software GPU: a device server, `pilliond`, and processes that hold memory until they are killed with
-//! SIGKILL, one after the other. Of each is looked at, as often as the machine lets us, whether it has ended (its descriptor),
-//! whether the device still has memory for it (the device server's word to monitors, which is what NVML would say), and whether
-//! it is still in its job's account (the daemon's word to the job's own processes). The *control*, killed in turn with it, is
-//! the same process without Pillion: what the device alone needs.
+//! Real processes on the software GPU: a device server, `pilliond`, and processes that hold memory
+//! until SIGKILL, one after the other. For each the bench polls, as often as the machine allows,
+//! whether it has ended (its descriptor), whether the device still has memory for it (the device
+//! server's report to monitors, as NVML's would be), and whether it is still in its job's account
+//! (the daemon's answer to the job's own processes). The *control*, killed in turn with it, is the
+//! same process without Pillion: the time that the device alone needs.
 //!
 //! | row | from | to | target |
 //! |---|---|---|---|
 //! | device alone | the control's end is known | the device shows its memory freed | |
-//! | from its end | the process's end is known | it is in no account any more | |
-//! | Pillion | its end is known *and* the device shows its memory freed | it is in no account any more | 100 ms at the most |
+//! | from its end | the process's end is known | in no account | |
+//! | Pillion | its end *and* the device's free are known | in no account | 100 ms at most |
 //!
-//! *Loaded* is the same beside two threads for each processor that compute without end. What is built is what tests run (the
-//! profile `release`): at milliseconds it makes no difference.
+//! *Loaded* is the same with two endlessly computing threads per processor. The artefacts are those
+//! of the tests (the profile `release`): at milliseconds it makes no difference.
 
 mod holder;
 mod stage;
@@ -33,9 +35,8 @@ use clap::Parser;
 
 use crate::stage::{Fate, Stage};
 
-/// Within this it is to be back, ms.
+/// Limit on the delay, ms.
 const TARGET_MS: f64 = 100.0;
-/// Kills of each side.
 const KILLS: usize = 100;
 
 /// How long what a killed process held stays charged. No GPU involved.

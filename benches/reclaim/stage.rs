@@ -1,4 +1,4 @@
-//! The processes of a measurement, and what is seen of the end of one.
+//! The processes of a measurement, and the observation of one's end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -17,25 +17,24 @@ use tempfile::TempDir;
 
 use crate::holder;
 
-/// What the process takes: as much as a small model, in as many parts.
+/// The process's allocations: as much as a small model, in as many parts.
 const PARTS: usize = 64;
 const PART_BYTES: usize = 8 << 20;
 const JOB: &str = "reclaim";
-/// Between two looks, ns; they take some 100 us themselves.
+/// Poll interval, ns; a poll itself takes some 100 us.
 const LOOK_NS: u64 = 200_000;
-/// Looks that are borne, each side of an end: a minute and more.
+/// Limit on polls on each side of an end: a minute and more.
 const LOOKS_MAX: u32 = 300_000;
-/// An end that is not known after so long is none.
+/// Timeout for learning of an end.
 const END: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
 
-/// A software GPU and its daemon.
 pub(crate) struct Stage {
     built: PathBuf,
     clock: Clock,
-    // Ended in this order.
+    // Dropped in this order.
     daemon: Ending,
     _server: Ending,
     folder: TempDir,
@@ -53,7 +52,7 @@ impl Drop for Ending {
     }
 }
 
-/// When a process was seen to have ended, ns from its kill; the longest time between two looks.
+/// When the ends of a process were seen, ns from its kill; and the longest time between two polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
     ended_ns: u64,
@@ -65,7 +64,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    /// From its end to the device's word.
+    /// From its end to the device's report.
     pub(crate) fn device_ns(&self) -> u64 {
         self.freed_ns.saturating_sub(self.ended_ns)
     }
@@ -91,7 +90,7 @@ pub(crate) fn hold() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds what is run, in the profile of tests, and says where it lies.
+/// Builds the artefacts in the profile of tests; returns their folder.
 fn build() -> anyhow::Result<PathBuf> {
     let mut command = cargo_build(&[
         "pillion-interpose",
@@ -154,7 +153,7 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Starts a process that holds memory, under Pillion or not, kills it and looks what becomes of that.
+    /// Starts a process that holds memory, under Pillion or not, kills it and observes its end.
     pub(crate) fn kill_one(&self, is_ours: bool) -> anyhow::Result<Fate> {
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -262,7 +261,6 @@ impl Stage {
     }
 }
 
-/// One question, one answer.
 fn ask(socket: &Path, question: &[u8]) -> anyhow::Result<Vec<u8>> {
     let socket = connect_to(socket)?;
     send(&socket, question, &[])?;

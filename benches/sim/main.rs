@@ -1,15 +1,15 @@
-//! `cargo bench -p pillion-benches --bench sim`: how fast the simulator is, in ns of one processor
-//! per simulated launch.
+//! `cargo bench -p pillion-benches --bench sim`: the simulator's speed, in ns of one processor per
+//! simulated launch.
 //!
-//! Measured is the processor time of the thread, not the time on the wall: a busy machine changes it
-//! little. Each row is the median of several runs of the same experiment, after one that is thrown
-//! away; that their outcomes are equal is checked.
+//! It measures the processor time of the thread, not wall-clock time: a busy machine changes it
+//! little. Each row is the median of several runs of the same experiment, after one that is
+//! discarded; their outcomes are checked for equality.
 //!
-//! | rows | what |
+//! | rows | measured |
 //! |---|---|
-//! | one client | a built-in network alone, closed loop: launches, host, device, nothing contended |
+//! | one client | a built-in network alone, closed loop: launches, host, device, no contention |
 //! | two clients | two of them, both closed loops, so that both are always busy |
-//! | … under `orion` | the same behind leases: looks of the daemon, helpers |
+//! | … under `orion` | the same behind leases: the daemon's polls, helpers |
 //!
 //! Targets: a million launches per second with one client, half a million with two.
 
@@ -46,7 +46,7 @@ Example:
 
 Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
 
-/// What is measured: name, policy, jobs (the first one high-priority if there are two), target.
+/// The cases: name, policy, jobs (the first one high-priority if there are two), target.
 const CASES: &[(&str, &str, &[&str], Option<f64>)] = &[
     (
         "one client, resnet50-inference",
@@ -91,7 +91,6 @@ const ONE: Option<f64> = Some(1_000.0);
 /// Half a million per second.
 const TWO: Option<f64> = Some(2_000.0);
 
-/// Device time of a run.
 const DURATION_NS: u64 = 20_000_000_000;
 
 fn main() -> ExitCode {
@@ -178,7 +177,6 @@ fn measure(
     Ok(row)
 }
 
-/// Processor time of a run, ns.
 fn timed(experiment: &Experiment) -> anyhow::Result<(u64, Outcome)> {
     let before_ns = thread_ns();
     let outcome = experiment.run(&mut NoObserver)?;

@@ -1,8 +1,8 @@
-//! Two ways of doing the same thing, in alternated blocks, one call at a time.
+//! Compares two ways of doing the same thing, in alternated blocks, one call at a time.
 //!
-//! A machine's speed drifts (clock frequency, neighbours, caches), by more than what is looked for
-//! here. So both ways are measured in one process and in short blocks that alternate, each pair of
-//! blocks in the other order than the pair before it: what drifts falls on both alike.
+//! A machine's speed drifts (clock frequency, neighbours, caches), by more than the measured
+//! differences. So both ways are measured in one process and in short blocks that alternate, each
+//! pair of blocks in the opposite order of the previous pair: drift affects both alike.
 //!
 //! Calls are *paced*: each begins a fixed time after the one before. Back to back, the processor
 //! predicts and prefetches everything and the consumer at the other end of a ring finds a batch;
@@ -12,7 +12,7 @@ use std::hint::{black_box, spin_loop};
 
 use crate::timer::{self, Timer};
 
-/// How much is measured, and how fast.
+/// The size of a measurement, and its pace.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Calls in a block.
@@ -31,7 +31,7 @@ impl Plan {
     }
 }
 
-/// What was measured of each call, in the order of the calls; ns where [`alternate`] measured it.
+/// The measurements of each call, in order; ns from [`alternate`].
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     /// Calls in a block.
@@ -43,8 +43,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Of processes that `start` starts, with and without, one after the other: the times that it
-    /// says. A few of each go before.
+    /// Times of processes that `start` starts, with and without Pillion, in alternation, as it
+    /// returns them. A few of each are discarded first.
     ///
     /// # Errors
     /// That of `start`.
@@ -63,8 +63,8 @@ impl Samples {
     }
 }
 
-/// What `measure` says of the bare side and of the one with Pillion, in alternated pairs; it is
-/// told the number of the pair, and whether it is with Pillion.
+/// Results of `measure` for the bare side and for the one with Pillion, in alternated pairs; it
+/// gets the number of the pair, and whether it is with Pillion.
 ///
 /// # Errors
 /// That of `measure`.
@@ -74,7 +74,7 @@ pub fn sides<T>(
 ) -> anyhow::Result<(Vec<T>, Vec<T>)> {
     let (mut bare, mut with) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
-        // Each pair in the other order than the one before it.
+        // Each pair in the opposite order of the previous one.
         let mut sides = [false, true];
         sides.rotate_left(pair % 2);
         for is_with in sides {
@@ -87,12 +87,12 @@ pub fn sides<T>(
 
 /// One of the two ways.
 pub trait Side {
-    /// What is timed.
+    /// The timed part.
     fn call(&mut self);
-    /// What happens after each call, not timed.
+    /// Runs after each call, not timed.
     #[inline]
     fn handle_call_end(&mut self) {}
-    /// What happens after each block, not timed.
+    /// Runs after each block, not timed.
     fn handle_block_end(&mut self) {}
 }
 
@@ -102,7 +102,7 @@ impl<F: FnMut()> Side for F {
     }
 }
 
-/// A side that does nothing: what the timer itself costs.
+/// A side that does nothing: the cost of the timer itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Nothing;
 
@@ -115,7 +115,7 @@ impl Side for Nothing {
 
 /// Measures both sides.
 pub fn alternate(plan: Plan, timer: &Timer, bare: &mut impl Side, with: &mut impl Side) -> Samples {
-    // Written to once, so that no page fault falls into a measurement.
+    // Written once, so that no page fault falls into a measurement.
     let mut bare_ticks = vec![1_u64; plan.calls()];
     let mut with_ticks = vec![1_u64; plan.calls()];
     let pace = timer.ticks(plan.pace_ns);
@@ -143,7 +143,7 @@ pub fn alternate(plan: Plan, timer: &Timer, bare: &mut impl Side, with: &mut imp
 fn run_block(ticks: &mut [u64], pace: u64, side: &mut impl Side) {
     let mut next = timer::before() + pace;
     for tick in ticks {
-        // Ends when the time has come: `pace` is microseconds.
+        // Terminates: `pace` is microseconds.
         while timer::before() < next {
             spin_loop();
         }
@@ -151,7 +151,7 @@ fn run_block(ticks: &mut [u64], pace: u64, side: &mut impl Side) {
         side.call();
         *tick = timer::after().wrapping_sub(start);
         side.handle_call_end();
-        // After an interruption the pace goes on from now: no burst makes up for it.
+        // After an interruption the pace continues from now, without a burst.
         next = start + pace;
     }
     side.handle_block_end();

@@ -1,4 +1,4 @@
-//! What every bench takes on its command line, how it ends, and where its report goes.
+//! Every bench's command line, its end, and its report.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Measures, unless cargo runs tests, and says how that ended.
+    /// Measures, unless cargo runs tests, and returns the exit code.
     pub fn run(&self, name: &str, measure: impl FnOnce() -> anyhow::Result<Report>) -> ExitCode {
         if !self.bench {
             return nothing_is_measured();
@@ -36,7 +36,7 @@ impl Options {
         outcome(name, measure().map(|report| report.passes() || !self.check))
     }
 
-    /// Shows a report, `notes` below its table, and writes it where the options say.
+    /// Prints a report, with `notes` below its table, and writes it where the options say.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -55,7 +55,7 @@ pub fn nothing_is_measured() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The exit code of a bench that is or is not as it should be.
+/// The exit code for a bench's result.
 pub fn outcome(name: &str, result: anyhow::Result<bool>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -67,7 +67,7 @@ pub fn outcome(name: &str, result: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-/// What shows that each row is what it says, a line for each.
+/// The evidence for each row, a line each.
 #[must_use]
 pub fn evidence(report: &Report) -> String {
     let mut text = String::new();
@@ -77,7 +77,7 @@ pub fn evidence(report: &Report) -> String {
     text.trim_end().to_owned()
 }
 
-/// Writes a file, which the error names.
+/// Writes a file; the error names it.
 ///
 /// # Errors
 /// It cannot be written.
@@ -85,7 +85,7 @@ pub fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
-/// `cargo build` of packages, which are to be measured.
+/// `cargo build` of packages to be measured.
 #[must_use]
 pub fn cargo_build(packages: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -97,7 +97,7 @@ pub fn cargo_build(packages: &[&str]) -> Command {
     command
 }
 
-/// Tells other threads that it is over when it is dropped, whatever happens.
+/// Signals the end to other threads when dropped, whatever happens.
 #[derive(Debug)]
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 

@@ -1,11 +1,11 @@
-//! What the benches share: how a cost is measured and how it is told.
+//! Shared by the benches: measuring a cost, and reporting it.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`timer`] | reading the time around a few nanoseconds of code |
 //! | [`alternate`] | two ways of doing the same thing, in alternated blocks, one call at a time |
-//! | [`summary`] | quantiles of what was measured, and of the difference |
-//! | [`machine`] | on what it was measured |
+//! | [`summary`] | quantiles of the measurements, and of the difference |
+//! | [`machine`] | the machine of the measurement |
 //! | [`mod@bench`] | the command line, the exit code, where the report goes |
 //! | [`report`] | the table and the JSON document |
 //!

@@ -1,13 +1,13 @@
-//! On what it was measured. A number without its machine means nothing.
+//! The machine of a measurement. A number without its machine means nothing.
 //!
-//! Nothing here names the machine or its owner, so that results can be published.
+//! Nothing here identifies the machine or its owner, so that results can be published.
 
 use std::fs;
 use std::process::Command;
 
 use serde::Serialize;
 
-/// The machine, its load and the tree that was measured.
+/// The machine, its load and the measured tree.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Model of its processor.
@@ -16,13 +16,13 @@ pub struct Machine {
     pub cpus: usize,
     /// Whether it is a guest of a hypervisor.
     pub is_virtual: bool,
-    /// Version of the kernel; what a distributor adds to it is left out.
+    /// Version of the kernel, without a distributor's suffix.
     pub kernel: String,
-    /// Processes that were running or wanted to, over the last minute, before we began.
+    /// Load average of the last minute before the start.
     pub load_1min: f64,
     /// The compiler.
     pub rustc: String,
-    /// The commit, `-dirty` behind it if the tree was changed.
+    /// The commit, with `-dirty` if the tree was changed.
     pub commit: String,
     /// UTC.
     pub date: String,
@@ -62,7 +62,7 @@ impl Machine {
         }
     }
 
-    /// In a few words, for people.
+    /// A short description for people.
     #[must_use]
     pub fn kind(&self) -> String {
         let (cpus, guest) = (
@@ -91,7 +91,7 @@ fn field(text: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// What a program prints; "unknown" if it cannot be asked.
+/// A program's output; "unknown" if it cannot be run.
 fn said_by(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let said = output.ok().filter(|output| output.status.success());

@@ -7,10 +7,10 @@ use crate::alternate::Samples;
 use crate::machine::Machine;
 use crate::summary::{Comparison, Quantiles};
 
-/// The version of the JSON document: changes when a reader of the old one would be misled.
+/// The version of the JSON document: changes if a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that one run measured.
+/// The measurements of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
@@ -18,28 +18,28 @@ pub struct Report {
     /// Always true: these benches need no GPU and use none. The driver is a stand-in whose launches
     /// succeed at once.
     pub no_gpu_involved: bool,
-    /// Fewer measurements than the results that are kept.
+    /// Fewer measurements than in the results that are kept.
     pub quick: bool,
-    /// On what.
+    /// The machine of the measurement.
     pub machine: Machine,
     /// The numbers.
     pub rows: Vec<Row>,
 }
 
-/// One number and what it must be.
+/// One number and its target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured, in a few words.
+    /// A short description.
     pub name: String,
     /// Of every number in this row.
     pub unit: Unit,
     /// The number.
     pub measured: Measured,
-    /// At most this, where it was promised.
+    /// The upper limit, if there is one.
     pub target: Option<f64>,
-    /// Whether it holds; none without a target.
+    /// Whether the target is met; none without a target.
     pub pass: Option<bool>,
-    /// What shows that this is what was measured: counts at both ends.
+    /// Evidence that this state was measured: counts at both ends.
     pub evidence: Vec<String>,
 }
 
@@ -55,12 +55,12 @@ pub enum Unit {
     /// Per cent of one processor.
     #[serde(rename = "pct")]
     Pct,
-    /// So many in a second.
+    /// Count per second.
     #[serde(rename = "per_s")]
     PerSecond,
 }
 
-/// How a number came about.
+/// How a number was measured.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measured {
@@ -68,7 +68,7 @@ pub enum Measured {
     Cost(Comparison),
     /// As a median.
     Median(Quantiles),
-    /// At once.
+    /// Directly.
     Value(f64),
 }
 
@@ -118,7 +118,7 @@ impl Row {
         }
     }
 
-    /// A row of what starting processes costs, ms, and the fastest start of each side in words.
+    /// A row for the cost of starting processes, ms, and the fastest start of each side in words.
     #[must_use]
     pub fn of_starts(name: &str, samples: &Samples, target_ms: f64) -> (Self, String) {
         let comparison = Comparison::of(samples);
@@ -171,7 +171,7 @@ impl Row {
     }
 }
 
-/// What the columns are called.
+/// Column headings.
 const HEADER: [&str; 8] = [
     "what",
     "bare: median (p10..p90)",
@@ -184,7 +184,7 @@ const HEADER: [&str; 8] = [
 ];
 
 impl Report {
-    /// What was measured on a machine.
+    /// A report about a machine.
     #[must_use]
     pub fn new(machine: Machine, quick: bool, rows: Vec<Row>) -> Self {
         Self {
@@ -196,7 +196,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing that was promised is missed.
+    /// Whether no target is missed.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.rows.iter().all(|row| row.pass != Some(false))
@@ -223,7 +223,7 @@ impl Report {
         table.trim_fmt()
     }
 
-    /// The same as Markdown, with what it was measured on.
+    /// The table as Markdown, with the machine.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let machine = &self.machine;

@@ -1,9 +1,9 @@
-//! Quantiles of what was measured, and of the difference.
+//! Quantiles of the measurements, and of the difference.
 //!
-//! A median is what a typical call costs and hardly moves when some calls are interrupted; means
-//! would be made of the interruptions. How sure a difference is, is told by the same difference
-//! taken pair of blocks by pair of blocks: where its 10 % and 90 % quantiles are far apart, the
-//! machine was not quiet.
+//! A median is the cost of a typical call and hardly moves when some calls are interrupted; means
+//! would be dominated by the interruptions. The certainty of a difference shows in the same
+//! difference taken pair of blocks by pair of blocks: if its 10 % and 90 % quantiles are far apart,
+//! the machine was not quiet.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::alternate::Samples;
 /// Quantiles of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Measurements.
+    /// Number of measurements.
     pub count: usize,
     /// The least.
     pub min: f64,
@@ -24,7 +24,7 @@ pub struct Quantiles {
     pub p90: f64,
 }
 
-/// Two sides and what lies between them.
+/// Two sides and their difference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Without Pillion.
@@ -46,7 +46,7 @@ impl Quantiles {
     ///
     /// # Panics
     ///
-    /// When there are none: a bench that measured nothing is a bug of ours.
+    /// If there are none: a bench without measurements is a bug of ours.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         assert!(!values.is_empty(), "nothing was measured");
@@ -65,7 +65,7 @@ impl Quantiles {
 }
 
 impl Comparison {
-    /// Compares the two sides of what was measured.
+    /// Compares the two sides of the measurements.
     #[must_use]
     pub fn of(samples: &Samples) -> Self {
         let (bare, with) = (Quantiles::of(&samples.bare), Quantiles::of(&samples.with));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_drift_that_both_sides_share_is_not_a_difference() {
-        // Each pair of blocks is 100 slower than the one before it, and `with` 5 slower than `bare`.
+        // Each pair of blocks is 100 slower than the previous one, and `with` 5 slower than `bare`.
         let bare: Vec<f64> = (0..40).map(|i| f64::from(i / 4) * 100.0).collect();
         let with = bare.iter().map(|ns| ns + 5.0).collect();
         let comparison = Comparison::of(&Samples {

@@ -1,12 +1,12 @@
-//! Reading the time around a few nanoseconds of code.
+//! Reads the time around a few nanoseconds of code.
 //!
 //! On x86-64 it is the time stamp counter, fenced: everything before the first reading has been
-//! executed, nothing after it has begun, and the second reading waits for what is measured. So a
+//! executed, nothing after it has begun, and the second reading waits for the measured code. So a
 //! call is measured as if nothing around it overlapped with it, which in a real program some of it
 //! does: the numbers err upwards. Elsewhere it is `CLOCK_MONOTONIC`.
 //!
-//! Both sides of a comparison are read in the same way, so the cost of reading falls out of the
-//! difference. Ticks are turned into nanoseconds only afterwards.
+//! Both sides of a comparison are read in the same way, so the cost of reading cancels out in the
+//! difference. Ticks are converted to nanoseconds only afterwards.
 
 #![expect(unsafe_code, reason = "reads the processor's counter of cycles")]
 
@@ -16,7 +16,7 @@ use protocol::clock::Clock;
 /// 100 ns, is then below 10 ppm.
 const CALIBRATION_NS: u64 = 20_000_000;
 
-/// Knows how long a tick is.
+/// Knows the length of a tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Timer {
     ns_per_tick: f64,
@@ -51,7 +51,7 @@ impl Timer {
     }
 }
 
-/// The time before what is measured, in ticks.
+/// The time before the measured code, in ticks.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 #[must_use]
@@ -67,7 +67,7 @@ pub fn before() -> u64 {
     }
 }
 
-/// The time after what is measured, in ticks.
+/// The time after the measured code, in ticks.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 #[must_use]
@@ -75,7 +75,7 @@ pub fn after() -> u64 {
     before()
 }
 
-/// As above.
+/// The time before the measured code, in ticks.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 #[must_use]
@@ -83,7 +83,7 @@ pub fn before() -> u64 {
     Clock::monotonic().now_ns()
 }
 
-/// As above.
+/// The time after the measured code, in ticks.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 #[must_use]

@@ -1,7 +1,7 @@
-//! The models of GPU that Pillion knows: their limits and peaks, and how drivers name them.
+//! The GPU models that Pillion knows: their limits and peaks, and drivers' names for them.
 //!
-//! One table for all who need one: the software GPU models these devices, an import judges classes by
-//! their peaks, a profile of one is scaled to another. It is data and look-up, nothing else: no IO, no
+//! One table serves all users: the software GPU models these devices, an import judges classes by
+//! their peaks, a profile of one is scaled to another. The crate is data and look-up: no IO, no
 //! unsafe, no dependency of weight, because it is linked into the preloaded library.
 
 mod model;

@@ -1,16 +1,16 @@
-//! How drivers name the models of the table.
+//! Drivers' names for the models of the table.
 
 use crate::Device;
 
-/// The model in the table that a driver calls `name`, if the table has it.
+/// The model of the table that a driver calls `name`, if there is one.
 #[must_use]
 pub fn model_of(name: &str) -> Option<&'static Device> {
     let model = MODELS.iter().find(|model| model.is(name))?;
     find(model.device)
 }
 
-/// A model of the table with the same chip, where the table does not have the GPU that a driver calls
-/// `name` itself but another board with it: SMs are comparable, memory is not.
+/// A model of the table with the same chip, if the table lacks the GPU that a driver calls `name`
+/// but has another board with that chip: SMs are comparable, memory is not.
 #[must_use]
 pub fn relative_of(name: &str) -> Option<&'static Device> {
     let relative = RELATIVES.iter().find(|model| model.is(name));
@@ -18,7 +18,7 @@ pub fn relative_of(name: &str) -> Option<&'static Device> {
 }
 
 /// Words that a driver's name for a GPU must have, words it must not have, and its name in the
-/// device table.
+/// table.
 struct Model {
     has: &'static [&'static str],
     lacks: &'static [&'static str],
@@ -43,9 +43,9 @@ const fn model(
     Model { has, lacks, device }
 }
 
-/// How drivers name the models of the device table. `cudaDeviceProp.name` as seen in real reports,
-/// with and without the brand ("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"). The table's own
-/// names are here too.
+/// Drivers' names for the models of the table: `cudaDeviceProp.name` as seen in real reports, with
+/// and without the brand ("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"). The table's own names
+/// are here too.
 const MODELS: [Model; 27] = [
     model(&["P100", "PCIE", "16GB"], &[], "P100-PCIE-16GB"),
     model(&["P100", "SXM2", "16GB"], &[], "P100-SXM2-16GB"),
@@ -80,7 +80,7 @@ const MODELS: [Model; 27] = [
     model(&["RTX4090"], &[], "RTX-4090"),
 ];
 
-/// Boards that the table lacks and whose SMs are those of one that it has.
+/// Boards that the table lacks, with the SMs of one that it has.
 const RELATIVES: [Model; 8] = [
     model(&["P100"], &[], "P100-PCIE-16GB"),
     model(&["V100"], &["V100S"], "V100-SXM2-16GB"),
@@ -92,7 +92,6 @@ const RELATIVES: [Model; 8] = [
     model(&["H200"], &[], "H200"),
 ];
 
-/// The device of that name in the table.
 fn find(name: &str) -> Option<&'static Device> {
     Device::all().iter().find(|device| device.name == name)
 }

@@ -1,4 +1,4 @@
-//! The table of devices: `gpus.csv`, whose first lines say where its numbers come from.
+//! The table of devices: `gpus.csv`, whose first lines give the sources of its numbers.
 //!
 //! Units are in the names of the fields. GB/s are 10⁹ bytes per second, so bytes ÷ GB/s are
 //! nanoseconds.
@@ -13,7 +13,8 @@ use std::sync::LazyLock;
 pub struct UnknownDevice {
     /// The name asked for.
     pub name: String,
-    /// The known name that needs the fewest edits, of those that begin with what was asked if there are any.
+    /// The known name with the fewest edits, among those that begin with the requested name if
+    /// there are any.
     pub nearest: String,
     /// All known names, separated by commas.
     pub known: String,
@@ -36,7 +37,7 @@ pub struct Device {
     pub registers_per_sm: u32,
     /// Shared memory per SM.
     pub shared_bytes_per_sm: u32,
-    /// Shared memory that one block may ask for when it opts in.
+    /// Shared memory that one block may request when it opts in.
     pub shared_bytes_per_block_optin: u32,
     /// Level 2 cache.
     pub l2_bytes: u64,
@@ -54,10 +55,10 @@ pub struct Device {
     pub shared_reserved_per_block_bytes: u32,
     /// Board power.
     pub tdp_w: u32,
-    /// Board power while no process has a CUDA context and the driver is loaded; `None` where no
-    /// public measurement was found (docs/model.md, "Power at rest").
+    /// Board power while no process has a CUDA context and the driver is loaded; `None` without a
+    /// public measurement (docs/model.md, "Power at rest").
     pub idle_w: Option<u32>,
-    /// Where the row comes from; see the head of `gpus.csv`.
+    /// The source of the row; see the head of `gpus.csv`.
     pub source: String,
 }
 
@@ -89,7 +90,7 @@ impl Device {
         }
         let names = || Self::all().iter().map(|d| d.name.as_str());
         let asked = name.to_ascii_lowercase();
-        // Who says "V100" has left out the rest of the name, and not mistyped "A10".
+        // A user who writes "V100" has omitted the rest of the name, and not mistyped "A10".
         let nearest = names().map(|n| (n, n.to_ascii_lowercase()));
         let nearest = nearest.min_by_key(|(_, n)| (!n.starts_with(&asked), edits(&asked, n)));
         let nearest = nearest.map(|(name, _)| name);
@@ -250,7 +251,7 @@ mod tests {
             let sm = (p100.sms, p100.threads_per_sm, p100.blocks_per_sm);
             assert_eq!(sm, (56, 2048, 32));
             assert_eq!(p100.compute_capability.to_string(), "6.0");
-            // NVIDIA's clock for the memory, 715 MHz, comes out of the bandwidth.
+            // NVIDIA's clock for the memory, 715 MHz, derived from the bandwidth.
             assert_eq!(p100.memory_clock_khz() / 1000, 714);
             assert!((p100.fp32_tflops() - tflops).abs() < 0.1, "{name}");
         }
@@ -310,7 +311,7 @@ mod tests {
         let row = include_str!("../gpus.csv").lines().last().unwrap();
         assert!(parse_row(row).is_some());
         assert!(parse_row(&format!("{row},1")).is_none());
-        // An empty cell stands for what nobody has measured; a word is a mistake.
+        // An empty cell means that nobody has measured it; a word is a mistake.
         let with_word = row.replace(",180,,", ",180,little,");
         assert_ne!(with_word, row);
         assert!(parse_row(&with_word).is_none());
