@@ -67,6 +67,7 @@ pub(crate) struct Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
     Launch,
+    /// `cuMemAlloc` and `cuMemFree`.
     Allocation,
     /// `cuGraphLaunch` of a graph of so many kernels.
     GraphLaunch(usize),

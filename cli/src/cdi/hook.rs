@@ -26,8 +26,8 @@ use crate::program::{located, why_not_loadable};
 const BYTES_MAX: u64 = 16 << 20;
 /// Limit on a logged text, characters.
 const CHARS_MAX: usize = 1024;
-/// Arguments of the entry point that are examined: launchers may precede the program (`docker run
-/// --init`).
+/// Arguments of the entry point that are examined: launchers may precede the program
+/// (`docker run --init`).
 const ARGUMENTS_MAX: usize = 16;
 /// Syslog priority: a warning (4) of a daemon (3).
 const WARNING: u32 = 3 << 3 | 4;

@@ -12,10 +12,10 @@
 //!   with work in flight.
 //!
 //! Every cell is run without us and in both classes. Only best-effort jobs are held, by a rule of
-//! faults: without end, until the signal comes or, if the program goes on after it, until `pillion
-//! resume`. After the signal the device still has earlier work of the process in flight; if it has
-//! none, because the machine was slow, the cell is run again with longer work. The cells of one row
-//! are run a few at a time.
+//! faults: without end, until the signal comes or, if the program goes on after it, until
+//! `pillion resume`. After the signal the device still has earlier work of the process in flight;
+//! if it has none, because the machine was slow, the cell is run again with longer work. The cells
+//! of one row are run a few at a time.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -6,8 +6,8 @@
 //! which the daemon writes about jobs and programs. Then every text is *scrubbed* of all learnt
 //! names, wherever they stand as a word, and of everything that looks like a path, an address or an
 //! id. Kept are numbers, Pillion's own words, versions, names of GPUs with their UUIDs and PCI
-//! addresses, paths of the system ([`KEPT_PATHS`]), and the names of kernels, which `pillion
-//! profile scrub` keeps, too.
+//! addresses, paths of the system ([`KEPT_PATHS`]), and the names of kernels, which
+//! `pillion profile scrub` keeps, too.
 //!
 //! This module makes no queries to the machine.
 
@@ -185,9 +185,9 @@ impl Scrubber {
         }
     }
 
-    /// Learns jobs and programs from the forms in which the daemon writes about them: `job
-    /// "train"`, `attached: best-effort job "train", python, client 3`, `turned away: python, job
-    /// "train"`, and `pid 7 python`.
+    /// Learns jobs and programs from the forms in which the daemon writes about them:
+    /// `job "train"`, `attached: best-effort job "train", python, client 3`,
+    /// `turned away: python, job "train"`, and `pid 7 python`.
     pub(super) fn learn_text(&mut self, text: &str) {
         for line in text.lines() {
             let mut rest = line;

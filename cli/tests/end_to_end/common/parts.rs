@@ -124,8 +124,8 @@ pub(crate) fn driver_folder() -> &'static Path {
     })
 }
 
-/// A folder where the shim has the driver's name, with that driver behind it, as `pillion run
-/// --shim` makes one.
+/// A folder where the shim has the driver's name, with that driver behind it, as
+/// `pillion run --shim` makes one.
 pub(crate) fn shim_folder(driver: &Path) -> PathBuf {
     let name = driver.display().to_string().replace('/', "-");
     let folder = scratch().join(format!("shim{name}"));
