@@ -3,13 +3,15 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use smartcore::ensemble::random_forest_regressor::{
     RandomForestRegressor, RandomForestRegressorParameters,
 };
 use smartcore::linalg::basic::matrix::DenseMatrix;
 
 /// How a forest is fitted.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Number of trees.
     pub trees: u16,

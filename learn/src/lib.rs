@@ -6,6 +6,10 @@
 //!
 //! - [`forest`]: a random forest, fitted to all samples at once.
 //! - [`interference`]: the latency of a service beside trainings, from their layers (Mudi).
+//! - [`fm_ftrl`]: a factorization machine, learnt sample by sample.
+//! - [`features`]: from named fields to rows.
+//! - [`predictor`]: machine and forest side by side; the better one is served.
+//! - [`file`]: model files.
 //!
 //! # Terms
 //!
@@ -14,5 +18,10 @@
 
 #![forbid(unsafe_code)]
 
+mod exact;
+pub mod features;
+pub mod file;
+pub mod fm_ftrl;
 pub mod forest;
 pub mod interference;
+pub mod predictor;
