@@ -14,9 +14,10 @@
 //! | [`muxflow`], [`muxflow_table`] | the comparison with MuxFlow |
 //! | [`oltunes_table`] | what is true on the GPUs of the comparison with OLTunes |
 //! | [`table`] | what the readers of tables share |
+//! | [`prediction`] | how fast jobs are, predicted online from Gavel's measurements |
 //!
-//! No clock, no thread, no IO but the reading of files that are named. What each experiment
-//! assumes, and what came out, is in `docs/cluster.md`.
+//! No clock, no thread but that of a refit in [`prediction`], no IO but the reading of files that
+//! are named. What each experiment assumes, and what came out, is in `docs/cluster.md`.
 
 pub mod days;
 pub mod fgd;
@@ -29,6 +30,7 @@ pub mod muxflow_table;
 pub mod oltunes_table;
 pub mod outcome;
 pub mod play;
+pub mod prediction;
 pub mod published_random;
 pub mod replay;
 pub mod service_table;

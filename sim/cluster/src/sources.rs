@@ -46,7 +46,7 @@ const fn known(published: &'static str, device: &'static str, idle: &'static str
 const IDLE_SHARE: f64 = 0.12;
 
 /// The device that a model of an inventory is; a name of the device table is itself.
-fn device_of(model: &str) -> Option<(Device, f64)> {
+pub(crate) fn device_of(model: &str) -> Option<(Device, f64)> {
     let known = KNOWN.iter().find(|known| known.published == model);
     let (device, idle) = known.map_or((model, model), |known| (known.device, known.idle));
     let device = Device::by_name(device).ok()?;
