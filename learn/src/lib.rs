@@ -9,7 +9,7 @@
 //! - [`fm_ftrl`]: a factorization machine, learnt sample by sample.
 //! - [`features`]: from named fields to rows.
 //! - [`predictor`]: machine and forest side by side; the better one is served.
-//! - [`file`]: model files.
+//! - [`mod@file`]: model files.
 //!
 //! # Terms
 //!

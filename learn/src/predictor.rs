@@ -4,7 +4,8 @@
 //! OLTunes has the machine alone, and reports that it beats a forest; on recorded speeds of jobs the
 //! forest wins (docs/cluster.md). So both run, and what is served is decided by *prequential* loss:
 //! each sample is predicted before it is learnt, so a learner is judged only by what it had not
-//! seen. The squared errors are forgotten exponentially ([`KEEP`]). A linear machine runs along as a
+//! seen. The squared errors are forgotten exponentially ([`KEEP`]). Where a name is newer than the
+//! forest, the machine is served whatever its loss. A linear machine runs along as a
 //! yardstick and is never served: it is what the machine becomes if its factors learn nothing.
 //!
 //! The machine learns each sample at once, and then a few stored ones again
@@ -346,7 +347,7 @@ impl Predictor {
     /// [`PredictorError::Value`].
     pub fn predict(&self, values: &[Value<'_>]) -> Result<Option<Prediction>, PredictorError> {
         let row = self.encoder.encode(values)?;
-        let served = self.served();
+        let served = self.served_for(values, &row);
         let predicted = match served {
             Learner::Forest => self.forest_predicts(&row),
             _ => self.machine_predicts(&self.machine, &row)?,
@@ -372,8 +373,10 @@ impl Predictor {
         target: f64,
     ) -> Result<Predictions, PredictorError> {
         check_target(target)?;
-        let predictions = self.of_row(&self.encoder.encode(values)?)?;
-        self.judge(&predictions, target);
+        let row = self.encoder.encode(values)?;
+        let predictions = self.of_row(&row)?;
+        let served = self.served_for(values, &row);
+        self.judge(&predictions, served, target);
         let row = self.encoder.learn(values)?;
         for machine in [&mut self.machine, &mut self.linear] {
             machine.learn(&row, target)?;
@@ -388,7 +391,7 @@ impl Predictor {
         Ok(predictions)
     }
 
-    /// Which learner is served: the forest, once it has been compared with the machine at
+    /// Which learner is served, for rows of names that the forest knows: the forest, once it has been compared with the machine at
     /// [`COMPARED_MIN`] samples, and while its loss is the lower one.
     #[must_use]
     pub fn served(&self) -> Learner {
@@ -399,6 +402,24 @@ impl Predictor {
         } else {
             Learner::Machine
         }
+    }
+
+    /// Which learner is served for one row: the machine, where a name is newer than the forest. Trees
+    /// take such a row for one without a name, and end in a leaf that has nothing to do with it; the
+    /// machine leaves the name out, or has begun to learn it.
+    fn served_for(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> Learner {
+        let Some(fitted) = &self.forest else {
+            return Learner::Machine;
+        };
+        let names = values
+            .iter()
+            .filter(|value| matches!(value, Value::Name(_)));
+        let columns = self.encoder.numbers()..fitted.width;
+        let known = row.iter().filter(|(column, _)| columns.contains(column));
+        if known.count() < names.count() {
+            return Learner::Machine;
+        }
+        self.served()
     }
 
     /// How good each learner has been, in the order of [`LEARNERS`].
@@ -527,8 +548,8 @@ impl Predictor {
     }
 
     /// Counts the errors of predictions.
-    fn judge(&mut self, predictions: &Predictions, target: f64) {
-        let value = match self.served() {
+    fn judge(&mut self, predictions: &Predictions, served: Learner, target: f64) {
+        let value = match served {
             Learner::Forest => predictions[1],
             _ => predictions[0],
         };

@@ -93,6 +93,31 @@ fn the_better_learner_is_served_and_says_so() {
 }
 
 #[test]
+fn a_name_that_the_forest_does_not_know_is_the_machine_s() {
+    let mut predictor = predictor();
+    learn(&mut predictor, 0..400, jump);
+    let served = |predictor: &Predictor, network| {
+        let values = [
+            Value::Name(network),
+            Value::Name("gpu 1"),
+            Value::Number(5.0),
+        ];
+        predictor.predict(&values).unwrap().unwrap().served
+    };
+    assert_eq!(served(&predictor, "network 1"), Learner::Forest);
+    assert_eq!(served(&predictor, "a new one"), Learner::Machine);
+    // The machine has learnt the name, the forest not yet.
+    let values = [
+        Value::Name("a new one"),
+        Value::Name("gpu 1"),
+        Value::Missing,
+    ];
+    predictor.learn(&values, 0.5).unwrap();
+    assert_eq!(predictor.served(), Learner::Forest);
+    assert_eq!(served(&predictor, "a new one"), Learner::Machine);
+}
+
+#[test]
 fn loss_is_forgotten_so_what_is_served_follows_the_job() {
     let mut predictor = predictor();
     learn(&mut predictor, 0..400, jump);
