@@ -30,13 +30,13 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic;
 use std::thread::{self, JoinHandle};
-use std::{iter, panic};
 
 use learn::features::{Field, Schema, Value};
 use learn::forest::FitError;
 use learn::predictor::{
-    LEARNERS, Learner, Predictions, Predictor, PredictorError, Refitted, Score, Settings,
+    Learner, Predictions, Predictor, PredictorError, Refitted, Score, Settings,
 };
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -313,7 +313,7 @@ pub struct Accuracy {
     pub learnt: usize,
     /// Samples that were predicted.
     pub unseen: usize,
-    /// Which learner was served.
+    /// Which learner was served, but for names that the forest did not know.
     pub serves: Learner,
     /// R² of what was served: 1 - squared error ÷ that of a mean.
     pub served: f64,
@@ -367,9 +367,10 @@ pub fn play(
         if served.last().is_none_or(|&(_, last)| last != serves) {
             served.push((count as u64, serves));
         }
-        let predictions = with_values(sample, |values| online.learn(values, sample.target))?;
-        if let Some(predicted) = of(&predictions, serves) {
-            error += (sample.target - predicted).powi(2);
+        let predicted = with_values(sample, |values| online.predictor.predict(values))?;
+        with_values(sample, |values| online.learn(values, sample.target))?;
+        if let Some(predicted) = predicted {
+            error += (sample.target - predicted.value).powi(2);
             mean_error += (sample.target - sum / count as f64).powi(2);
         }
         sum += sample.target;
@@ -478,7 +479,8 @@ impl Errors {
             let error =
                 |predicted: Option<f64>| (sample.target - predicted.unwrap_or(constant)).powi(2);
             errors.samples += 1;
-            errors.served += error(of(&predictions, predictor.served()));
+            let served = with_values(sample, |values| predictor.predict(values))?;
+            errors.served += error(served.map(|served| served.value));
             for (sum, predicted) in errors.learners.iter_mut().zip(predictions) {
                 *sum += error(predicted);
             }
@@ -509,11 +511,6 @@ impl Errors {
             linear,
         }
     }
-}
-
-fn of(predictions: &Predictions, learner: Learner) -> Option<f64> {
-    iter::zip(LEARNERS, predictions)
-        .find_map(|(one, predicted)| predicted.filter(|_| one == learner))
 }
 
 fn mean<S: Borrow<Sample>>(samples: &[S]) -> f64 {
