@@ -1,6 +1,6 @@
 //! How a model file writes numbers: as text with the fewest digits that give the same number again,
-//! in quotation marks, since serde_json's own reading of a number may miss its last bit. What is not
-//! finite is refused.
+//! in quotation marks, since serde_json's own reading of a number may miss its last bit. What is
+//! not finite is refused.
 
 use std::borrow::Cow;
 

@@ -1,13 +1,13 @@
 //! From named fields to rows of numbers.
 //!
-//! The caller declares a [`Schema`]: fields that are categories (the name of a network, of a GPU) and
-//! fields that are numbers (a batch, a peak). An [`Encoder`] gives each number one column, and each
-//! value of a category one, when the value is first learnt. A *sparse* row, for
+//! The caller declares a [`Schema`]: fields that are categories (the name of a network, of a GPU)
+//! and fields that are numbers (a batch, a peak). An [`Encoder`] gives each number one column, and
+//! each value of a category one, when the value is first learnt. A *sparse* row, for
 //! [`crate::fm_ftrl`], has the columns that apply: 1 for a category, for a number its place in its
 //! range. A *dense* row, for [`crate::forest`], has all columns that there were at a time.
 //!
-//! Numbers are scaled by the range that the schema gives, low to 0 and high to 1, and clamped to it.
-//! A range that is learnt would change what weights mean while they are learnt.
+//! Numbers are scaled by the range that the schema gives, low to 0 and high to 1, and clamped to
+//! it. A range that is learnt would change what weights mean while they are learnt.
 //!
 //! What is missing, and a value of a category that was never learnt, has no column in a sparse row.
 //! In a dense one a missing number is -1, so that a tree can tell it from the lowest.

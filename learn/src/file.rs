@@ -7,10 +7,10 @@
 //! ```
 //!
 //! with the checksum (CRC-32 of IEEE 802.3, as zip's) and the length of the second, the body. The
-//! body of a predictor has its settings, its schema, what its machines have learnt, and its samples,
-//! but no trees: the forest is fitted again when the file is read, and as its seed is in the file
-//! and its samples are too, the same trees grow. So a file does not depend on how smartcore keeps
-//! trees, and a version that draws differently still reads it.
+//! body of a predictor has its settings, its schema, what its machines have learnt, and its
+//! samples, but no trees: the forest is fitted again when the file is read, and as its seed is in
+//! the file and its samples are too, the same trees grow. So a file does not depend on how
+//! smartcore keeps trees, and a version that draws differently still reads it.
 //!
 //! A file that is cut off, damaged, of another version or kind, or whose numbers are not finite or
 //! do not fit together, is refused with a sentence; the checksum is for accidents and all numbers

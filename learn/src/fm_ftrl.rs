@@ -24,9 +24,9 @@
 //! OLTunes' listing lacks `sigma u`; without this term the rule is not a descent by small steps.
 //!
 //! For weights, `u` is the weight. For factors it cannot be: where all factors are 0 all their
-//! gradients are 0 for ever, and a random start is lost at the first update, as `u` is a function of
-//! `z` and `n` alone. So a factor is an *offset* and `u`. Offsets are drawn once, and regularisation
-//! pulls towards them.
+//! gradients are 0 for ever, and a random start is lost at the first update, as `u` is a function
+//! of `z` and `n` alone. So a factor is an *offset* and `u`. Offsets are drawn once, and
+//! regularisation pulls towards them.
 //!
 //! Targets are standardised by the mean and the deviation of all samples so far, so that rates do
 //! not depend on the unit. Features are expected to be about 1, as [`crate::features`] gives them.

@@ -1,16 +1,16 @@
 //! The predictor: a factorization machine and a random forest that learn the same samples side by
 //! side. The one that has predicted better of late is served.
 //!
-//! OLTunes has the machine alone, and reports that it beats a forest; on recorded speeds of jobs the
-//! forest wins (docs/cluster.md). So both run, and what is served is decided by *prequential* loss:
-//! each sample is predicted before it is learnt, so a learner is judged only by what it had not
-//! seen. The squared errors are forgotten exponentially ([`KEEP`]). Where a name is newer than the
-//! forest, the machine is served whatever its loss. A linear machine runs along as a
-//! yardstick and is never served: it is what the machine becomes if its factors learn nothing.
+//! OLTunes has the machine alone, and reports that it beats a forest; on recorded speeds of jobs
+//! the forest wins (docs/cluster.md). So both run, and what is served is decided by *prequential*
+//! loss: each sample is predicted before it is learnt, so a learner is judged only by what it had
+//! not seen. The squared errors are forgotten exponentially ([`KEEP`]). Where a name is newer than
+//! the forest, the machine is served whatever its loss. A linear machine runs along as a yardstick
+//! and is never served: it is what the machine becomes if its factors learn nothing.
 //!
-//! The machine learns each sample at once, and then a few stored ones again
-//! ([`Settings::repeats`]; OLTunes has none). A forest cannot learn one more sample, so it is fitted
-//! anew in the background:
+//! The machine learns each sample at once, and then a few stored ones again ([`Settings::repeats`];
+//! OLTunes has none). A forest cannot learn one more sample, so it is fitted anew in the
+//! background:
 //!
 //! ```text
 //! if let Some(refit) = predictor.poll_refit() {   // a copy of the samples; at most one is out
@@ -45,12 +45,13 @@ pub struct Settings {
     pub forest: forest::Settings,
     /// Samples that a forest is fitted to, the latest, from 1 to [`SAMPLES_MAX`].
     pub samples_max: usize,
-    /// A refit is due after this part of the samples of the last one has come anew, from 0.01 to 10.
+    /// A refit is due after this part of the samples of the last one has come anew, from 0.01 to
+    /// 10.
     #[serde(with = "exact")]
     pub refit_growth: f64,
     /// A refit is due at once when the error of what was served exceeds so many times the root mean
-    /// squared error of late: OLTunes' θ, of which it publishes neither unit nor value. In a unit of
-    /// the target, what cannot be predicted would be fitted without end. From 1 to 1000.
+    /// squared error of late: OLTunes' θ, of which it publishes neither unit nor value. In a unit
+    /// of the target, what cannot be predicted would be fitted without end. From 1 to 1000.
     #[serde(with = "exact")]
     pub refit_error: f64,
 }
@@ -391,8 +392,9 @@ impl Predictor {
         Ok(predictions)
     }
 
-    /// Which learner is served, for rows of names that the forest knows: the forest, once it has been compared with the machine at
-    /// [`COMPARED_MIN`] samples, and while its loss is the lower one.
+    /// Which learner is served, for rows of names that the forest knows: the forest, once it has
+    /// been compared with the machine at [`COMPARED_MIN`] samples, and while its loss is the lower
+    /// one.
     #[must_use]
     pub fn served(&self) -> Learner {
         let [machine, forest] = &self.counts.compared;
@@ -404,9 +406,9 @@ impl Predictor {
         }
     }
 
-    /// Which learner is served for one row: the machine, where a name is newer than the forest. Trees
-    /// take such a row for one without a name, and end in a leaf that has nothing to do with it; the
-    /// machine leaves the name out, or has begun to learn it.
+    /// Which learner is served for one row: the machine, where a name is newer than the forest.
+    /// Trees take such a row for one without a name, and end in a leaf that has nothing to do with
+    /// it; the machine leaves the name out, or has begun to learn it.
     fn served_for(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> Learner {
         let Some(fitted) = &self.forest else {
             return Learner::Machine;

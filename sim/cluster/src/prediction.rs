@@ -5,13 +5,13 @@
 //!
 //! | target | samples | which |
 //! |---|---|---|
-//! | [`Target::LogThroughput`] | 1 958 | natural logarithm of steps per second, alone (77) or beside another job (1 881) |
+//! | [`Target::LogThroughput`] | 1 958 | log of steps per second, alone (77) or beside (1 881) |
 //! | [`Target::Speed`] | 1 881 | steps per second beside another job ÷ alone |
-//! | [`Target::LogAlone`] | 410 | as the first, alone, on 1 to 8 GPUs, of one machine or of several |
+//! | [`Target::LogAlone`] | 410 | the same, alone, on 1 to 8 GPUs of one machine or more |
 //!
 //! All measured pairs are of jobs with one GPU, so for the first two that is what is taken, of GPUs
-//! without the suffix `_unconsolidated`, which for one GPU says nothing. What did not run (a rate of
-//! 0) is left out.
+//! without the suffix `_unconsolidated`, which for one GPU says nothing. What did not run (a rate
+//! of 0) is left out.
 //!
 //! # Features
 //!
@@ -22,11 +22,11 @@
 //!
 //! # What is judged
 //!
-//! Samples come in a seeded random order. [`play`] predicts each before it is learnt; at some counts
-//! the predictor, as it stands, predicts all samples that have not come yet. [`unseen`] keeps all
-//! samples of one network, or of one GPU, from the predictor. Forests are fitted on a thread, as a
-//! daemon would, and taken in when [`REFIT_SAMPLES`] more samples have come, however long the thread
-//! takes: results are the same to the bit.
+//! Samples come in a seeded random order. [`play`] predicts each before it is learnt; at some
+//! counts the predictor, as it stands, predicts all samples that have not come yet. [`unseen`]
+//! keeps all samples of one network, or of one GPU, from the predictor. Forests are fitted on a
+//! thread, as a daemon would, and taken in when [`REFIT_SAMPLES`] more samples have come, however
+//! long the thread takes: results are the same to the bit.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,8 +142,8 @@ struct Peaks {
     memory_gib: f64,
 }
 
-/// One of the two GPUs of a K80, which the device table does not have: half of the board of NVIDIA's
-/// board specification BD-07317-001 (4992 cores at 875 MHz, 480 GB/s, 24 GB).
+/// One of the two GPUs of a K80, which the device table does not have: half of the board of
+/// NVIDIA's board specification BD-07317-001 (4992 cores at 875 MHz, 480 GB/s, 24 GB).
 const K80: Peaks = Peaks {
     fp32_tflops: 4.37,
     bandwidth_gb_s: 240.0,
@@ -336,8 +336,8 @@ pub struct Report {
     pub served: Vec<(u64, Learner)>,
     /// Prequential quality at the end.
     pub quality: [Score; 3],
-    /// Prequential R² of what was served over all samples, with the mean of the targets before each;
-    /// 0 without an error.
+    /// Prequential R² of what was served over all samples, with the mean of the targets before
+    /// each; 0 without an error.
     pub prequential: f64,
     /// Forests that were fitted.
     pub refits: usize,
@@ -410,8 +410,8 @@ pub struct Unseen {
 }
 
 /// For each network, or GPU: a predictor that has seen nothing of it, then so many of its samples
-/// (`shots`), predicts the rest of them. The last one, `all`, is over the samples of all; its counts
-/// are sums, and it says what was served last.
+/// (`shots`), predicts the rest of them. The last one, `all`, is over the samples of all; its
+/// counts are sums, and it says what was served last.
 ///
 /// # Errors
 /// See [`PredictionError`].
