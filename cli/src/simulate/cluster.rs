@@ -12,6 +12,7 @@ mod pages;
 mod pairs;
 mod plan;
 mod plots;
+mod predictions;
 mod results;
 mod runner;
 mod suites;
@@ -107,10 +108,12 @@ pub(crate) struct Options {
     inflate: Option<f64>,
     /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in
     /// GPUColo's evaluation; mudi, trainings beside Mudi's services; muxflow, ways to share a GPU
-    /// on Philly's trainings. Its traces are read from the folder that PILLION_DATA names.
+    /// on Philly's trainings; predict, the online predictor on Gavel's throughputs. Its traces are
+    /// read from the folder that PILLION_DATA names.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// Of a suite less: of fgd, mudi and muxflow two seeds, of gpucolo five days of one seed.
+    /// Of a suite less: of fgd, mudi and muxflow two seeds, of gpucolo five days of one seed, of
+    /// predict one order of samples.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default:
@@ -142,6 +145,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if options.suite.as_deref() == Some(mechanisms::NAME) {
         return mechanisms::run(options);
+    }
+    if options.suite.as_deref() == Some(predictions::NAME) {
+        return predictions::run(options);
     }
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {

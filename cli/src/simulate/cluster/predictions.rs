@@ -1,0 +1,283 @@
+//! The suite `predict`: how well the online predictor (`learn::predictor`) predicts throughputs that
+//! Gavel's authors measured, judged by samples that the predictor has not seen. No job is placed, so
+//! the suite has lines and tables of its own.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use cluster_sim::MODEL;
+use cluster_sim::prediction::{
+    Accuracy, Left, Online, Report, Sample, Target, Unseen, play, samples, shuffled, unseen,
+    with_values,
+};
+use cluster_sim::traces::gavel::Throughput;
+use cluster_sim::traces::{self, gavel};
+use learn::predictor::{Learner, Predictor, Settings};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::out;
+use crate::simulate::cluster::Options;
+use crate::simulate::cluster::facts::mean;
+use crate::simulate::plan::DATA;
+use crate::simulate::runner::Progress;
+use crate::status::table;
+
+/// Its name.
+pub(crate) const NAME: &str = "predict";
+
+/// Orders of samples; settings were chosen with others.
+const SEEDS: [u64; 3] = [1, 2, 3];
+const QUICK_SEEDS: usize = 1;
+
+/// Samples learnt when all others are predicted. OLTunes states what it reaches with the last two.
+const COUNTS: [usize; 4] = [100, 200, 500, 1400];
+
+/// Samples of a network or GPU that are learnt before the rest of it is predicted.
+const SHOTS: [usize; 2] = [0, 40];
+const QUICK_SHOTS: usize = 1;
+
+const TARGETS: [(Target, &str); 2] = [
+    (Target::LogThroughput, "log-throughput"),
+    (Target::Speed, "speed"),
+];
+
+const LEFT: [(Left, &str); 2] = [(Left::Gpu, "gpu"), (Left::Network, "network")];
+
+/// A run counts as so much of the time of all, for the progress bar.
+const RUN_MS: u64 = 1_000;
+
+struct Plan {
+    measured: Vec<Throughput>,
+    seeds: Vec<u64>,
+    shots: &'static [usize],
+}
+
+/// What was kept from the predictor, how many samples of it were learnt, and what came out.
+struct Kept {
+    left: &'static str,
+    shots: usize,
+    all: Vec<Unseen>,
+}
+
+/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let plan = Plan::of(options).map_err(Failure::usage)?;
+    if let Some(folder) = &options.out {
+        out::folder(folder).map_err(Failure::usage)?;
+    }
+    let runs = TARGETS.len() * (plan.seeds.len() + LEFT.len() * plan.shots.len());
+    let progress = Progress::new(runs as u64 * RUN_MS * 1_000_000, runs);
+    let mut done = 0;
+    let mut step = || {
+        done += 1;
+        progress.add(RUN_MS);
+        progress.runs_done(done);
+    };
+    let mut lines = Vec::new();
+    for (target, name) in TARGETS {
+        let samples = samples(&plan.measured, target);
+        let reports = plan.reports(&samples, &mut step).context(name)?;
+        let kept = plan.kept(&samples, &mut step).context(name)?;
+        let own = lines_of(name, &plan.seeds, &reports, &kept);
+        if options.json {
+            own.iter()
+                .try_for_each(|line| out::line(format_args!("{line}")))?;
+        } else {
+            print(name, samples.len(), &reports, &kept)?;
+        }
+        lines.extend(own);
+        if let Some(folder) = &options.out {
+            write_model(folder, name, &samples, plan.seeds[0])?;
+        }
+    }
+    if let Some(folder) = &options.out {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        out::file(folder, "results.jsonl", &text)?;
+    }
+    Ok(())
+}
+
+impl Plan {
+    fn of(options: &Options) -> Result<Self> {
+        ensure!(
+            options.policy.is_empty(),
+            "--policy: suite {NAME} places no jobs; it compares learners"
+        );
+        ensure!(
+            options.neighbours.is_none() && options.speed_max.is_none(),
+            "--neighbours, --speed-max: suite {NAME} places no jobs"
+        );
+        super::plan::each_once("--seeds", &options.seeds)?;
+        let seeds = match (&options.seeds[..], options.quick) {
+            ([], true) => SEEDS[..QUICK_SEEDS].to_vec(),
+            ([], false) => SEEDS.to_vec(),
+            (seeds, _) => seeds.to_vec(),
+        };
+        let data = env::var_os(DATA).map(PathBuf::from).ok_or_else(|| {
+            anyhow!("--suite {NAME}: {DATA} must name the folder of recorded traces")
+        })?;
+        let path = data.join("traces/gavel_throughputs/physical_cluster_throughputs.json");
+        let measured = traces::read(&path, gavel::throughputs);
+        let shots = if options.quick {
+            QUICK_SHOTS
+        } else {
+            SHOTS.len()
+        };
+        Ok(Self {
+            measured: measured.with_context(|| format!("--suite {NAME}"))?,
+            seeds,
+            shots: &SHOTS[..shots],
+        })
+    }
+
+    /// One for each seed.
+    fn reports(&self, samples: &[Sample], step: &mut impl FnMut()) -> Result<Vec<Report>> {
+        let mut reports = Vec::new();
+        for &seed in &self.seeds {
+            reports.push(play(samples, Settings::default(), seed, &COUNTS)?);
+            step();
+        }
+        Ok(reports)
+    }
+
+    /// In the order of the first seed.
+    fn kept(&self, samples: &[Sample], step: &mut impl FnMut()) -> Result<Vec<Kept>> {
+        let mut kept = Vec::new();
+        for (of, left) in LEFT {
+            for &shots in self.shots {
+                let all = unseen(samples, of, shots, Settings::default(), self.seeds[0])?;
+                kept.push(Kept { left, shots, all });
+                step();
+            }
+        }
+        Ok(kept)
+    }
+}
+
+fn lines_of(target: &str, seeds: &[u64], reports: &[Report], kept: &[Kept]) -> Vec<Value> {
+    let line = |own: Value| {
+        let mut line = json!({
+            "schema_version": 1,
+            "model": MODEL,
+            "suite": NAME,
+            "target": target,
+        });
+        if let (Value::Object(line), Value::Object(own)) = (&mut line, own) {
+            line.extend(own);
+        }
+        line
+    };
+    let reports = seeds.iter().zip(reports).map(|(seed, report)| {
+        line(json!({
+            "seed": seed,
+            "samples": report.samples,
+            "refits": report.refits,
+            "prequential_r2": report.prequential,
+            "served": report.served,
+            "learners": report.quality,
+            "accuracy": report.accuracy,
+        }))
+    });
+    let kept = kept.iter().flat_map(|kept| {
+        kept.all.iter().map(|one| {
+            line(json!({
+                "seed": seeds[0],
+                "kept_from": kept.left,
+                "name": one.name,
+                "shots": kept.shots,
+                "accuracy": one.accuracy,
+            }))
+        })
+    });
+    reports.chain(kept).collect()
+}
+
+fn print(target: &str, samples: usize, reports: &[Report], kept: &[Kept]) -> Result<(), Failure> {
+    let mut shown = table(&[
+        "R2 of what was not seen",
+        "machine",
+        "linear",
+        "forest",
+        "served",
+    ]);
+    let row = |name: String, of: &[&Accuracy]| {
+        let part = |read: fn(&Accuracy) -> f64| {
+            let value = mean(of.iter().map(|&one| read(one))).unwrap_or_default();
+            format!("{value:.3}")
+        };
+        [
+            name,
+            part(|one| one.machine),
+            part(|one| one.linear),
+            part(|one| one.forest),
+            part(|one| one.served),
+        ]
+    };
+    for (place, count) in COUNTS.iter().enumerate() {
+        let of: Vec<&Accuracy> = reports
+            .iter()
+            .filter_map(|one| one.accuracy.get(place))
+            .collect();
+        shown.add_row(row(format!("after {count} samples"), &of));
+    }
+    for kept in kept {
+        let Some(all) = kept.all.last() else { continue };
+        let name = match kept.shots {
+            0 => format!("a {} never seen", kept.left),
+            shots => format!("a {} of which {shots} samples were", kept.left),
+        };
+        shown.add_row(row(name, &[&all.accuracy]));
+    }
+    let serves = reports.iter().map(|report| served(&report.served));
+    let serves: Vec<String> = serves.collect();
+    out::line(format_args!(
+        "{NAME}: {target}, {samples} samples in random order, means of {} orders\n{shown}\n\
+         served: {}. Prequential R2 of what was served: {:.3}. Recorded measurements (Gavel: K80, P100, V100).\n",
+        reports.len(),
+        serves.join("; "),
+        mean(reports.iter().map(|report| report.prequential)).unwrap_or_default(),
+    ))
+}
+
+/// Which learner was served from which sample on, the last change only.
+fn served(changes: &[(u64, Learner)]) -> String {
+    let name = |learner| match learner {
+        Learner::Machine => "machine",
+        Learner::Forest => "forest",
+        Learner::Linear => "linear machine",
+    };
+    match changes {
+        [] => "nothing".to_owned(),
+        [(_, only)] => format!("the {} throughout", name(*only)),
+        [.., (from, last)] => format!("the {} from sample {from} on", name(*last)),
+    }
+}
+
+/// Writes the model file of a predictor that has learnt all samples, and reads it again.
+fn write_model(folder: &Path, target: &str, samples: &[Sample], seed: u64) -> Result<()> {
+    let mut online = Online::new(Settings::default())?;
+    let samples = shuffled(samples, seed);
+    for sample in &samples {
+        with_values(sample, |values| online.learn(values, sample.target))?;
+    }
+    online.finish()?;
+    let name = format!("{target}.model");
+    let bytes = online.predictor.to_bytes();
+    let text = String::from_utf8(bytes).context("a model file is text")?;
+    out::file(folder, &name, &text)?;
+    let read = Predictor::from_bytes(&name, text.as_bytes())?;
+    for sample in &samples {
+        let both =
+            [&online.predictor, &read].map(|one| with_values(sample, |row| one.predict(row)));
+        let [Ok(written), Ok(read)] = both else {
+            continue;
+        };
+        ensure!(
+            written == read,
+            "{name}: reads as another model than was written"
+        );
+    }
+    Ok(())
+}
