@@ -19,8 +19,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exact;
-
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -33,10 +31,8 @@ pub enum Kind {
     /// A number.
     Number {
         /// What becomes 0, as does all below it.
-        #[serde(with = "exact")]
         low: f64,
         /// What becomes 1, as does all above it.
-        #[serde(with = "exact")]
         high: f64,
     },
 }

@@ -33,7 +33,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::exact;
 use crate::predictor::COUNT_MAX;
 
 /// The rates of a group of coordinates, named as by McMahan et al.
@@ -41,16 +40,12 @@ use crate::predictor::COUNT_MAX;
 #[serde(deny_unknown_fields)]
 pub struct Rates {
     /// Length of steps; more than 0.
-    #[serde(with = "exact")]
     pub alpha: f64,
     /// Keeps first steps short; at least 0, and more than 0 if `l2` is 0.
-    #[serde(with = "exact")]
     pub beta: f64,
     /// Coordinates with less evidence stay 0; at least 0.
-    #[serde(with = "exact")]
     pub l1: f64,
     /// Pulls towards 0; at least 0.
-    #[serde(with = "exact")]
     pub l2: f64,
 }
 
@@ -75,7 +70,6 @@ pub struct Settings {
     /// Rates of the factors.
     pub pairs: Rates,
     /// Standard deviation of the offsets of factors, from 0 to 10.
-    #[serde(with = "exact")]
     pub offset_deviation: f64,
     /// Draws the offsets.
     pub seed: u64,
@@ -148,10 +142,8 @@ pub(crate) struct State {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Moments {
     pub(crate) count: u64,
-    #[serde(with = "exact")]
     pub(crate) mean: f64,
     /// Sum of squared differences from the mean.
-    #[serde(with = "exact")]
     squares: f64,
 }
 
@@ -179,10 +171,8 @@ impl Moments {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Coordinate {
-    #[serde(with = "exact")]
     z: f64,
     /// Sum of squared gradients.
-    #[serde(with = "exact")]
     n: f64,
 }
 

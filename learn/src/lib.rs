@@ -18,7 +18,6 @@
 
 #![forbid(unsafe_code)]
 
-mod exact;
 pub mod features;
 pub mod file;
 pub mod fm_ftrl;

@@ -28,7 +28,6 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exact;
 use crate::features::{Encoder, Row, Schema, Value, ValueError, dense};
 use crate::fm_ftrl::{self, FmFtrl, Moments, Rates, RowError, check_target, mix};
 use crate::forest::{self, FitError, Forest};
@@ -47,12 +46,10 @@ pub struct Settings {
     pub samples_max: usize,
     /// A refit is due after this part of the samples of the last one has come anew, from 0.01 to
     /// 10.
-    #[serde(with = "exact")]
     pub refit_growth: f64,
     /// A refit is due at once when the error of what was served exceeds so many times the root mean
     /// squared error of late: OLTunes' θ, of which it publishes neither unit nor value. In a unit
     /// of the target, what cannot be predicted would be fitted without end. From 1 to 1000.
-    #[serde(with = "exact")]
     pub refit_error: f64,
 }
 
@@ -169,11 +166,8 @@ pub(crate) struct Sample {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Loss {
     samples: u64,
-    #[serde(with = "exact")]
     weight: f64,
-    #[serde(with = "exact")]
     error: f64,
-    #[serde(with = "exact")]
     mean_error: f64,
 }
 

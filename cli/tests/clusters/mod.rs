@@ -230,7 +230,7 @@ fn inflation_fills_a_cluster_and_counts_what_does_not_fit() {
 }
 
 /// Nonsensical words, and a part of the answer.
-const REFUSALS: [(&str, &str); 40] = [
+const REFUSALS: [(&str, &str); 42] = [
     (
         "--trace TIRESIAS --gpus 8 --policy fair",
         "muxflow, pillion",
@@ -290,7 +290,7 @@ const REFUSALS: [(&str, &str); 40] = [
         "--trace PODS --gpus 8 --inflate 1.3 --policy fgd@elastic",
         "expected fgd",
     ),
-    ("--suite none", "fgd, gpucolo, mudi, muxflow"),
+    ("--suite none", "fgd, gpucolo, mudi, muxflow, predict"),
     ("--suite fgd", "PILLION_DATA"),
     ("--suite fgd --neighbours measured", "of suite fgd"),
     ("--suite fgd --speed-max 1.2", "of suite fgd"),
@@ -299,6 +299,8 @@ const REFUSALS: [(&str, &str); 40] = [
     ("--suite mudi --policy fgd", "mudi-slope"),
     ("--suite mudi --seeds 3,3", "3 is there twice"),
     ("--suite muxflow --policy fgd", "over seeds of its own"),
+    ("--suite predict --policy fgd", "compares learners"),
+    ("--suite predict --seeds 3,3", "3 is there twice"),
     (
         "--suite gpucolo --neighbours some",
         "measured, permuted or unnoticed",
@@ -503,4 +505,35 @@ fn recorded_traces_of_each_form_are_played() {
         println!("{trace}: {} jobs, {} GPUs", line["jobs"], line["gpus_mean"]);
         assert!(line["jobs"].as_u64().unwrap() > 30, "{line}");
     }
+}
+
+#[test]
+fn the_suite_predict_judges_learners_by_what_they_have_not_seen() {
+    let ended = with_data("--suite predict --quick --json");
+    expect_success(&ended);
+    let lines: Vec<Value> = text(&ended.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let orders = lines.iter().filter(|line| line["accuracy"].is_array());
+    let orders: Vec<&Value> = orders.collect();
+    assert_eq!(orders.len(), 2);
+    for line in orders {
+        assert_eq!(
+            (&line["suite"], &line["seed"]),
+            (&json!("predict"), &json!(1))
+        );
+        let late = &line["accuracy"][3];
+        assert_eq!(late["learnt"], 1400);
+        let r2 = |of: &str| late[of].as_f64().unwrap();
+        assert!(r2("served") > 0.8 && r2("machine") > r2("linear"), "{line}");
+        assert!(line["served"][0][1] == "machine", "{line}");
+        assert!(
+            line["learners"][1]["samples"].as_u64() > Some(1000),
+            "{line}"
+        );
+    }
+    let kept = lines.iter().filter(|line| line["kept_from"] == "gpu");
+    let names: Vec<&Value> = kept.map(|line| &line["name"]).collect();
+    assert_eq!(names[..4], ["k80", "p100", "v100", "all"]);
 }

@@ -187,7 +187,7 @@ fn lines_of(target: &str, seeds: &[u64], reports: &[Report], kept: &[Kept]) -> V
                 "kept_from": kept.left,
                 "name": one.name,
                 "shots": kept.shots,
-                "accuracy": one.accuracy,
+                "accuracy": [one.accuracy],
             }))
         })
     });
@@ -241,7 +241,7 @@ fn print(target: &str, samples: usize, reports: &[Report], kept: &[Kept]) -> Res
     ))
 }
 
-/// Which learner was served from which sample on, the last change only.
+/// Which learner was served last, from which sample on, and how often that changed.
 fn served(changes: &[(u64, Learner)]) -> String {
     let name = |learner| match learner {
         Learner::Machine => "machine",
@@ -251,7 +251,11 @@ fn served(changes: &[(u64, Learner)]) -> String {
     match changes {
         [] => "nothing".to_owned(),
         [(_, only)] => format!("the {} throughout", name(*only)),
-        [.., (from, last)] => format!("the {} from sample {from} on", name(*last)),
+        [.., (from, last)] => format!(
+            "the {} from sample {from} on, after {} changes",
+            name(*last),
+            changes.len() - 1
+        ),
     }
 }
 
