@@ -14,6 +14,8 @@
 //! | [`queue`] | the jobs that wait |
 //! | [`interference`] | how fast jobs run beside each other |
 //! | [`energy`] | power of a GPU by how much of it is in use |
+//! | [`affinity`], [`objective`] | which inference tasks suit each other, and which GPU suits one |
+//! | [`batch`], [`window`] | batches of inference tasks, and for how long they are collected |
 //! | [`mig`] | what a GPU is divided into, and where a further instance hinders least |
 //!
 //! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies. So
@@ -22,14 +24,18 @@
 //! GPUs are divided into thousandths (`milli`), host CPUs into thousandths of a core, memory is in
 //! bytes, times are ns.
 
+pub mod affinity;
+pub mod batch;
 pub mod energy;
 pub mod interference;
 pub mod inventory;
 pub mod job;
 pub mod mig;
+pub mod objective;
 pub mod placement;
 pub mod queue;
 pub mod view;
+pub mod window;
 
 pub use energy::Power;
 pub use inventory::{Inventory, InventoryError, Model, ModelId, NodeId, NodeSpec};
