@@ -19,7 +19,7 @@
 //!
 //! Times are in ns, memory in bytes.
 
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use crate::affinity::{Traits, of_batch};
 use crate::inventory::ModelId;
@@ -66,33 +66,37 @@ impl Task {
         self.deadline_ns as f64 / self.latency_ns.max(1) as f64 * 0.5f64.powi(failures)
     }
 
-    /// Ties: the shortest, then the first to come.
-    fn compare(&self, other: &Self) -> Ordering {
-        let rest = |task: &Self| (task.latency_ns, task.arrived_ns, task.id);
-        let order = self.order().total_cmp(&other.order());
-        order.then_with(|| rest(self).cmp(&rest(other)))
+    /// By which queues order. Ties: the shortest, then the first to come.
+    fn key(&self) -> Key {
+        // Numbers that are not negative are in the order of their bits.
+        let order = self.order().to_bits();
+        (order, self.latency_ns, self.arrived_ns, self.id)
     }
 }
+
+type Key = (u64, u64, u64, u64);
 
 /// The tasks that wait.
 #[derive(Clone, Debug, Default)]
 pub struct Queues {
-    /// LC, and all that failed. Ascending.
-    critical: Vec<Task>,
-    /// TO. Ascending.
-    others: Vec<Task>,
+    /// LC, and all that failed.
+    critical: BTreeMap<Key, Task>,
+    /// TO.
+    others: BTreeMap<Key, Task>,
+    /// All by arrival and number, with their keys.
+    ages: BTreeMap<(u64, u64), Key>,
 }
 
 impl Queues {
     /// A task came, or came back.
     pub fn push(&mut self, task: Task) {
+        self.ages.insert((task.arrived_ns, task.id), task.key());
         let queue = if task.is_critical || task.failures > 0 {
             &mut self.critical
         } else {
             &mut self.others
         };
-        let place = queue.partition_point(|with| with.compare(&task).is_lt());
-        queue.insert(place, task);
+        queue.insert(task.key(), task);
     }
 
     /// The batch could not be deployed.
@@ -117,30 +121,43 @@ impl Queues {
 
     /// All that wait, in the order in which they are tried.
     pub fn iter(&self) -> impl Iterator<Item = &Task> {
-        self.critical.iter().chain(&self.others)
+        self.critical.values().chain(self.others.values())
     }
 
-    /// The oldest that has waited so long, of those that fit.
-    fn take_overdue(&mut self, since_ns: u64, fits: impl Fn(&Task) -> bool) -> Option<Task> {
-        let overdue = |task: &&Task| task.arrived_ns <= since_ns && fits(task);
-        let oldest = self.iter().filter(overdue);
-        let id = oldest.min_by_key(|task| (task.arrived_ns, task.id))?.id;
-        [&mut self.critical, &mut self.others]
-            .into_iter()
-            .find_map(|queue| {
-                let place = queue.iter().position(|task| task.id == id)?;
-                Some(queue.remove(place))
-            })
+    /// When the oldest came.
+    #[must_use]
+    pub fn oldest_ns(&self) -> Option<u64> {
+        let (&(arrived_ns, _), _) = self.ages.first_key_value()?;
+        Some(arrived_ns)
+    }
+
+    /// The oldest that came until then, of those that fit.
+    fn take_overdue(&mut self, until_ns: u64, fits: impl Fn(&Task) -> bool) -> Option<Task> {
+        let overdue = self.ages.range(..=(until_ns, u64::MAX)).take(TRIED_MAX);
+        let mut keys = overdue.map(|(_, key)| *key);
+        let key = keys.find(|key| self.at(key).is_some_and(&fits))?;
+        self.remove(&key)
     }
 
     /// The first that fits, LC before TO.
     fn take(&mut self, fits: impl Fn(&Task) -> bool) -> Option<Task> {
-        [&mut self.critical, &mut self.others]
-            .into_iter()
-            .find_map(|queue| {
-                let place = queue.iter().take(TRIED_MAX).position(&fits)?;
-                Some(queue.remove(place))
-            })
+        let tried = |queue: &BTreeMap<Key, Task>| {
+            let mut tried = queue.iter().take(TRIED_MAX);
+            tried.find(|(_, task)| fits(task)).map(|(key, _)| *key)
+        };
+        let key = tried(&self.critical).or_else(|| tried(&self.others))?;
+        self.remove(&key)
+    }
+
+    fn at(&self, key: &Key) -> Option<&Task> {
+        self.critical.get(key).or_else(|| self.others.get(key))
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Task> {
+        let critical = self.critical.remove(key);
+        let task = critical.or_else(|| self.others.remove(key))?;
+        self.ages.remove(&(task.arrived_ns, task.id));
+        Some(task)
     }
 }
 
