@@ -27,6 +27,7 @@ pub mod meter;
 pub mod mixed;
 pub mod muxflow;
 pub mod muxflow_table;
+pub mod oltunes;
 pub mod oltunes_table;
 pub mod outcome;
 pub mod play;
