@@ -162,7 +162,7 @@ fn interference() -> anyhow::Result<[Row; 2]> {
         let training = UNSEEN[number as usize % UNSEEN.len()];
         let beside = neighbours(&table, training, true).context("no such training")?;
         let before_ns = thread_ns();
-        let found = model.predict(1 + number % 64, 2.0, &beside);
+        let found = model.predict(1 + number % 64, 2.0, &beside)?;
         timed.push((thread_ns() - before_ns) as f64 / 1e6);
         ensure!(found.curve.knee_p99 > 0.0, "no latency");
     }

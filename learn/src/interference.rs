@@ -31,17 +31,25 @@
 //! so predictions are between 0 and 1.
 //!
 //! How each number is predicted is chosen for each service and each number ([`Choice`]), as in the
-//! paper, by networks that were left out.
+//! paper, by networks that were left out. Neighbours with the same layers are one network, however
+//! long an iteration takes: no two measured times are equal, so each measurement would count as a
+//! network of its own.
+//!
+//! Samples come from measurements and may be wrong, so each number is bounded
+//! ([`InterferenceError`]): one wrong sample cannot stop the model of its service. No prediction is
+//! farther from the level of its batch than what was learnt.
 //!
 //! # In the background
 //!
 //! [`Learner`] keeps samples and models of all services. [`Learner::refit`] gives a snapshot that
-//! any thread can [`Refit::run`], and [`Learner::swap`] takes what it gives. The order in which
-//! samples came changes nothing, and the same samples give the same model.
+//! any thread can [`Refit::run`], and [`Learner::swap`] takes what it gives. The samples that are
+//! kept give the same model in any order. Their order of arrival decides which of them are kept
+//! ([`Learner::push`]).
 //!
 //! Latencies have any unit of time, the same everywhere; times of iterations are ms.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use policy::latency_model::{LATENCIES, PieceWise, SAMPLE_SHARES};
 use serde::{Deserialize, Serialize};
@@ -58,12 +66,29 @@ use output::{Output, Row};
 /// Kinds of layers (`workloads::LayerCounts`).
 pub const KINDS: usize = 11;
 
-/// Most samples of a service: a hundred sets of neighbours with ten batches each. With more, the
-/// oldest is forgotten.
-pub const SAMPLES_MAX: usize = 1_000;
+/// Most samples of a service: 28 sets of neighbours with seven batches each. With more, the oldest
+/// of the network with the most samples is forgotten. A fit has matrices of this size squared.
+pub const SAMPLES_MAX: usize = 200;
 
 /// Most services.
-pub const SERVICES_MAX: usize = 1_000;
+pub const SERVICES_MAX: usize = 256;
+
+/// Most trees of a forest.
+pub const TREES_MAX: u16 = 1_000;
+
+/// p99 at the knee, as a part of that alone: a thousand times as fast or slow is an error of units.
+pub const KNEE_PARTS: RangeInclusive<f64> = 1e-3..=1e3;
+
+/// Steepest slope, in latencies alone for the whole GPU: so steep, a tenth of the GPU more takes a
+/// hundred latencies off. Latencies in proportion to 1 ⁄ Δ fall by 50 from 0.1 to 0.2.
+pub const SLOPE_MAX: f64 = 1e3;
+
+/// Times of an iteration, ms: from a ns to eleven days.
+pub const ITERATIONS_MS: RangeInclusive<f64> = 1e-6..=1e9;
+
+/// Times of an iteration that differ by less than this part are of the same training, measured
+/// twice.
+const TIME_STEP: f64 = 0.1;
 
 /// The least that a slope is learnt as: latencies alone per share. Over the whole GPU it is a
 /// thousandth of the latency.
@@ -84,9 +109,9 @@ pub type Batch = u32;
 /// How models are fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Trees of a forest.
+    /// Trees of a forest, 1 to [`TREES_MAX`].
     pub trees: u16,
-    /// Fewest samples of a leaf.
+    /// Fewest samples of a leaf, 1 to [`SAMPLES_MAX`].
     pub leaf_samples_min: usize,
     /// Of forests.
     pub seed: u64,
@@ -98,6 +123,23 @@ impl Default for Settings {
             trees: 40,
             leaf_samples_min: 2,
             seed: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether models can be fitted so.
+    ///
+    /// # Errors
+    /// [`InterferenceError::Settings`].
+    pub fn check(&self) -> Result<(), InterferenceError> {
+        let (trees, leaf_samples_min) = (self.trees, self.leaf_samples_min);
+        match (1..=TREES_MAX).contains(&trees) && (1..=SAMPLES_MAX).contains(&leaf_samples_min) {
+            true => Ok(()),
+            false => Err(InterferenceError::Settings {
+                trees,
+                leaf_samples_min,
+            }),
         }
     }
 }
@@ -132,9 +174,24 @@ impl Neighbours {
         Some(self.iteration_ms? / layers.max(1.0))
     }
 
-    /// Orders neighbours, equal ones together.
-    fn key(&self) -> ([u32; KINDS], Option<u64>) {
-        (self.layers, self.iteration_ms.map(f64::to_bits))
+    fn check(&self) -> Result<(), InterferenceError> {
+        match self.iteration_ms {
+            Some(iteration_ms) if !ITERATIONS_MS.contains(&iteration_ms) => {
+                Err(InterferenceError::Iteration { iteration_ms })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether these are the older ones, measured again. With a time they are also those of which
+    /// the time was not known, but not the other way round: knowledge is kept.
+    fn replaces(&self, older: &Self) -> bool {
+        let is_same_time = match (self.iteration_ms, older.iteration_ms) {
+            (Some(one), Some(other)) => (one / other).ln().abs() < TIME_STEP,
+            (None, Some(_)) => false,
+            (_, None) => true,
+        };
+        self.layers == older.layers && is_same_time
     }
 }
 
@@ -183,9 +240,9 @@ pub struct Sample {
     pub speeds: Option<[f64; SAMPLE_SHARES.len()]>,
 }
 
-/// Why a sample is none.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum SampleError {
+/// Why a sample, settings or a question are refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InterferenceError {
     /// The batch is 0.
     #[error("a batch of 0: expected 1 request at least")]
     Batch,
@@ -195,11 +252,32 @@ pub enum SampleError {
         /// The latency.
         p99: f64,
     },
-    /// A slope is above 0 or not finite.
-    #[error("slope {slope}: expected a finite number, 0 at most")]
+    /// The p99 at the knee is not within [`KNEE_PARTS`] of that alone.
+    #[error(
+        "latency {knee_p99} at the knee, {alone_p99} alone: expected {least:e} to {most:e} of that alone",
+        least = KNEE_PARTS.start(), most = KNEE_PARTS.end()
+    )]
+    Knee {
+        /// At the knee.
+        knee_p99: f64,
+        /// Alone.
+        alone_p99: f64,
+    },
+    /// A slope is above 0, or steeper than [`SLOPE_MAX`].
+    #[error("slope {slope}, {alone_p99} alone: expected {least} to 0", least = -SLOPE_MAX * alone_p99)]
     Slope {
         /// The slope.
         slope: f64,
+        /// The p99 alone.
+        alone_p99: f64,
+    },
+    /// The curve falls to 0 within the sampled shares.
+    #[error("latency {p99} at share {share} of the curve: expected more than 0")]
+    Falls {
+        /// The share.
+        share: f64,
+        /// The latency.
+        p99: f64,
     },
     /// The shares are not 0 < least ≤ knee ≤ greatest ≤ 1.
     #[error(
@@ -219,11 +297,19 @@ pub enum SampleError {
         /// The speed.
         speed: f64,
     },
-    /// The time of an iteration is not above 0, or not finite.
-    #[error("an iteration of {iteration_ms} ms: expected a finite number above 0")]
+    /// The time of an iteration is not within [`ITERATIONS_MS`].
+    #[error("an iteration of {iteration_ms} ms: expected {least:e} to {most:e}", least = ITERATIONS_MS.start(), most = ITERATIONS_MS.end())]
     Iteration {
         /// The time.
         iteration_ms: f64,
+    },
+    /// A model is of one service, and samples are of two.
+    #[error("a sample of service {service} among those of {expected}: expected one service")]
+    Service {
+        /// The service.
+        service: ServiceId,
+        /// That of the first sample.
+        expected: ServiceId,
     },
     /// There are [`SERVICES_MAX`] services with samples already.
     #[error("service {service}: {SERVICES_MAX} services have samples already, more are not learnt")]
@@ -231,51 +317,84 @@ pub enum SampleError {
         /// The service.
         service: ServiceId,
     },
+    /// The settings are out of bounds.
+    #[error(
+        "{trees} trees, leaves of {leaf_samples_min} samples: expected 1 to {TREES_MAX} trees, leaves of 1 to {SAMPLES_MAX}"
+    )]
+    Settings {
+        /// Trees of a forest.
+        trees: u16,
+        /// Fewest samples of a leaf.
+        leaf_samples_min: usize,
+    },
+    /// No model fits the samples.
+    #[error(transparent)]
+    Fit(#[from] FitError),
 }
 
 impl Sample {
     /// Whether it can be learnt from.
     ///
     /// # Errors
-    /// See [`SampleError`].
-    pub fn check(&self) -> Result<(), SampleError> {
-        if self.batch == 0 {
-            return Err(SampleError::Batch);
-        }
-        let curve = &self.curve;
-        for p99 in [self.alone_p99, curve.knee_p99] {
-            if !LATENCIES.contains(&p99) {
-                return Err(SampleError::Latency { p99 });
-            }
-        }
-        for slope in [curve.slope_below, curve.slope_above] {
-            if !(slope.is_finite() && slope <= 0.0) {
-                return Err(SampleError::Slope { slope });
-            }
-        }
-        let (knee, [least, greatest]) = (curve.knee_share, curve.sampled);
-        if !(0.0 < least && least <= knee && knee <= greatest && greatest <= 1.0) {
-            return Err(SampleError::Shares {
-                knee,
-                least,
-                greatest,
-            });
-        }
+    /// See [`InterferenceError`].
+    pub fn check(&self) -> Result<(), InterferenceError> {
+        check_question(self.batch, self.alone_p99, &self.neighbours)?;
+        self.check_curve()?;
         let mut speeds = self.speeds.iter().flatten();
-        if let Some(&speed) = speeds.find(|speed| !(0.0..=1.05).contains(*speed)) {
-            return Err(SampleError::Speed { speed });
-        }
-        match self.neighbours.iteration_ms {
-            Some(iteration_ms) if !(iteration_ms.is_finite() && iteration_ms > 0.0) => {
-                Err(SampleError::Iteration { iteration_ms })
-            }
-            _ => Ok(()),
+        match speeds.find(|speed| !(0.0..=1.05).contains(*speed)) {
+            Some(&speed) => Err(InterferenceError::Speed { speed }),
+            None => Ok(()),
         }
     }
 
-    /// Two measurements of the same have the same.
-    fn key(&self) -> (Batch, ([u32; KINDS], Option<u64>)) {
-        (self.batch, self.neighbours.key())
+    fn check_curve(&self) -> Result<(), InterferenceError> {
+        let (curve, alone_p99) = (&self.curve, self.alone_p99);
+        let knee_p99 = curve.knee_p99;
+        if !LATENCIES.contains(&knee_p99) {
+            return Err(InterferenceError::Latency { p99: knee_p99 });
+        }
+        if !KNEE_PARTS.contains(&(knee_p99 / alone_p99)) {
+            return Err(InterferenceError::Knee {
+                knee_p99,
+                alone_p99,
+            });
+        }
+        for slope in [curve.slope_below, curve.slope_above] {
+            if !(-SLOPE_MAX * alone_p99..=0.0).contains(&slope) {
+                return Err(InterferenceError::Slope { slope, alone_p99 });
+            }
+        }
+        let (knee, [least, share]) = (curve.knee_share, curve.sampled);
+        if !(0.0 < least && least <= knee && knee <= share && share <= 1.0) {
+            return Err(InterferenceError::Shares {
+                knee,
+                least,
+                greatest: share,
+            });
+        }
+        // No slope is above 0, so the least latency is that at the greatest share.
+        let p99 = knee_p99 + curve.slope_above * (share - knee);
+        match p99 > 0.0 {
+            true => Ok(()),
+            false => Err(InterferenceError::Falls { share, p99 }),
+        }
+    }
+
+    /// Whether this is the older one, measured again.
+    fn replaces(&self, older: &Self) -> bool {
+        self.batch == older.batch && self.neighbours.replaces(&older.neighbours)
+    }
+
+    /// Orders samples of which a model is fitted, so that sums have one order.
+    fn key(&self) -> impl Ord + use<> {
+        let bits = |numbers: [f64; SAMPLE_SHARES.len()]| numbers.map(f64::to_bits);
+        (
+            self.batch,
+            self.neighbours.layers,
+            self.neighbours.iteration_ms.map(f64::to_bits),
+            self.targets().map(f64::to_bits),
+            self.speeds.map(bits),
+        )
     }
 
     /// In the order of [`Number::ALL`].
@@ -289,6 +408,21 @@ impl Sample {
             (self.curve.knee_p99 / alone).ln(),
         ]
     }
+}
+
+/// Whether a service with that batch, of which the p99 alone is given, can be beside these.
+fn check_question(
+    batch: Batch,
+    alone_p99: f64,
+    neighbours: &Neighbours,
+) -> Result<(), InterferenceError> {
+    if batch == 0 {
+        return Err(InterferenceError::Batch);
+    }
+    if !LATENCIES.contains(&alone_p99) {
+        return Err(InterferenceError::Latency { p99: alone_p99 });
+    }
+    neighbours.check()
 }
 
 /// The numbers of a curve that are predicted.
@@ -332,26 +466,34 @@ pub struct Model {
     sampled: [f64; 2],
 }
 
-/// Fits the model of a service to these samples, all of which are taken for that service's.
+/// Fits the model of a service to these samples. Methods that refuse the samples are not chosen.
 ///
 /// # Errors
-/// If there is no sample. Methods that refuse the samples are not chosen.
-///
-/// # Panics
-/// If a sample is none ([`Sample::check`]).
-pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, FitError> {
-    let mut samples: Vec<&Sample> = samples.iter().collect();
-    for sample in &samples {
-        assert_eq!(sample.check(), Ok(()), "samples were checked before");
+/// If there is no sample, one can not be learnt from ([`Sample::check`]) or is of another service
+/// than the first, or settings are out of bounds.
+pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, InterferenceError> {
+    settings.check()?;
+    for sample in samples {
+        sample.check()?;
+        let (service, expected) = (sample.service, samples[0].service);
+        if service != expected {
+            return Err(InterferenceError::Service { service, expected });
+        }
     }
-    samples.sort_by_key(|sample| sample.key());
-    let mut networks: Vec<_> = samples.iter().map(|s| s.neighbours.key()).collect();
+    let mut samples: Vec<&Sample> = samples.iter().collect();
+    samples.sort_by_cached_key(|sample| sample.key());
+    Ok(fit_sorted(&samples, settings)?)
+}
+
+fn fit_sorted(samples: &[&Sample], settings: &Settings) -> Result<Model, FitError> {
+    let mut networks: Vec<_> = samples.iter().map(|s| s.neighbours.layers).collect();
     networks.sort_unstable();
     networks.dedup();
-    let network = |neighbours: &Neighbours| networks.binary_search(&neighbours.key()).unwrap_or(0);
+    let network = |neighbours: &Neighbours| networks.binary_search(&neighbours.layers);
     let row = |sample: &&Sample| {
         let neighbours = &sample.neighbours;
-        row(sample.batch, neighbours, network(neighbours))
+        let network = network(neighbours).unwrap_or(0);
+        row(sample.batch, neighbours, network)
     };
     let rows: Vec<Row> = samples.iter().map(row).collect();
     let all: Vec<&Row> = rows.iter().collect();
@@ -359,7 +501,7 @@ pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, FitError> {
         let targets: Vec<f64> = samples.iter().map(|s| s.targets()[number]).collect();
         Output::fit(&all, &targets, settings)
     };
-    let with_speeds = rows.iter().zip(&samples);
+    let with_speeds = rows.iter().zip(samples);
     let with_speeds = with_speeds.filter_map(|(row, sample)| Some((row, sample.speeds?)));
     let (rows, speeds): (Vec<&Row>, Vec<[f64; SAMPLE_SHARES.len()]>) = with_speeds.unzip();
     let speed = |place: usize| {
@@ -388,8 +530,16 @@ pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, FitError> {
 
 impl Model {
     /// What is expected with this batch, of which the p99 alone is known, beside these neighbours.
-    #[must_use]
-    pub fn predict(&self, batch: Batch, alone_p99: f64, neighbours: &Neighbours) -> Prediction {
+    ///
+    /// # Errors
+    /// If a number of the question is out of the bounds that samples have as well.
+    pub fn predict(
+        &self,
+        batch: Batch,
+        alone_p99: f64,
+        neighbours: &Neighbours,
+    ) -> Result<Prediction, InterferenceError> {
+        check_question(batch, alone_p99, neighbours)?;
         let row = row(batch, neighbours, 0);
         let [below, above, knee_share, knee_p99] =
             self.numbers.each_ref().map(|output| output.predict(&row));
@@ -399,7 +549,7 @@ impl Model {
         // Latencies are above 0, so the line above the knee does not fall below.
         let fall_max = (1.0 - P99_PART_MIN) * knee_p99 / (greatest - knee_share).max(1e-6);
         let speeds = self.speeds.as_ref();
-        Prediction {
+        Ok(Prediction {
             curve: PieceWise {
                 knee_share,
                 knee_p99,
@@ -412,7 +562,7 @@ impl Model {
                 let speeds = speeds.each_ref();
                 speeds.map(|output| 1.0 / (1.0 + (-output.predict(&row)).exp()))
             }),
-        }
+        })
     }
 
     /// How that number is predicted, with neighbours of which the time of an iteration is known or
@@ -432,11 +582,11 @@ impl Model {
 }
 
 fn row(batch: Batch, neighbours: &Neighbours, network: usize) -> Row {
-    let ln_batch = f64::from(batch.max(1)).ln();
+    let ln_batch = f64::from(batch).ln();
     let layers = neighbours.layers.iter();
     let layers = layers.map(|&count| f64::from(count).ln_1p());
     Row {
-        batch: batch.max(1),
+        batch,
         network,
         layers: layers.chain([ln_batch]).collect(),
         layer_time: neighbours.layer_ms().map(|ms| vec![ms.ln(), ln_batch]),
@@ -468,25 +618,56 @@ pub struct Learner {
 struct Service {
     /// The oldest first.
     samples: Vec<Sample>,
-    model: Option<Model>,
+    /// How many samples came.
+    generation: u64,
+    /// The model, and the generation that it knows.
+    served: Option<(u64, Model)>,
+}
+
+impl Service {
+    fn push(&mut self, sample: Sample) {
+        self.samples.retain(|older| !sample.replaces(older));
+        if self.samples.len() >= SAMPLES_MAX {
+            self.forget();
+        }
+        self.samples.push(sample);
+        self.generation += 1;
+    }
+
+    /// Forgets the oldest sample of the network with the most, so that one that is measured often
+    /// does not drive out the others.
+    fn forget(&mut self) {
+        let mut counts: BTreeMap<[u32; KINDS], usize> = BTreeMap::new();
+        for sample in &self.samples {
+            *counts.entry(sample.neighbours.layers).or_default() += 1;
+        }
+        let most = counts.values().max().copied();
+        let of = |sample: &Sample| counts.get(&sample.neighbours.layers).copied();
+        if let Some(oldest) = self.samples.iter().position(|sample| of(sample) == most) {
+            self.samples.remove(oldest);
+        }
+    }
 }
 
 impl Learner {
     /// One that knows nothing.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If settings are out of bounds.
+    pub fn new(settings: Settings) -> Result<Self, InterferenceError> {
+        settings.check()?;
+        Ok(Self {
             settings,
             services: BTreeMap::new(),
-        }
+        })
     }
 
     /// One with these samples, and no model until [`Learner::refit`].
     ///
     /// # Errors
-    /// See [`SampleError`].
-    pub fn from_kept(kept: Kept) -> Result<Self, SampleError> {
-        let mut learner = Self::new(kept.settings);
+    /// See [`InterferenceError`].
+    pub fn from_kept(kept: Kept) -> Result<Self, InterferenceError> {
+        let mut learner = Self::new(kept.settings)?;
         for sample in kept.samples {
             learner.push(sample)?;
         }
@@ -503,48 +684,53 @@ impl Learner {
         }
     }
 
-    /// Takes a sample, in place of an older one of the same batch and neighbours. Models know of it
-    /// after a refit.
+    /// Takes a sample, in place of an older one of the same batch and neighbours, where times of
+    /// iterations within a tenth are the same. At [`SAMPLES_MAX`] the oldest of the network with
+    /// the most samples is forgotten. Models know of it after a refit.
     ///
     /// # Errors
-    /// See [`SampleError`].
-    pub fn push(&mut self, sample: Sample) -> Result<(), SampleError> {
+    /// See [`InterferenceError`].
+    pub fn push(&mut self, sample: Sample) -> Result<(), InterferenceError> {
         sample.check()?;
         let service = sample.service;
         if self.services.len() >= SERVICES_MAX && !self.services.contains_key(&service) {
-            return Err(SampleError::TooManyServices { service });
+            return Err(InterferenceError::TooManyServices { service });
         }
-        let samples = &mut self.services.entry(service).or_default().samples;
-        samples.retain(|older| older.key() != sample.key());
-        if samples.len() >= SAMPLES_MAX {
-            samples.remove(0);
-        }
-        samples.push(sample);
+        self.services.entry(service).or_default().push(sample);
         Ok(())
     }
 
     /// What is needed to fit a service's model anew; `None` if it has no sample.
     #[must_use]
     pub fn refit(&self, service: ServiceId) -> Option<Refit> {
-        let samples = self.services.get(&service)?.samples.clone();
+        let of = self.services.get(&service)?;
         Some(Refit {
             service,
-            samples,
+            samples: of.samples.clone(),
+            generation: of.generation,
             settings: self.settings,
         })
     }
 
-    /// Serves this model from now on.
-    pub fn swap(&mut self, fitted: Fitted) {
-        if let Some(service) = self.services.get_mut(&fitted.service) {
-            service.model = Some(fitted.model);
+    /// Serves this model from now on; whether it does. A model that was begun before the one served
+    /// knows less and is dropped, however late it was ready.
+    pub fn swap(&mut self, fitted: Fitted) -> bool {
+        let Some(service) = self.services.get_mut(&fitted.service) else {
+            return false;
+        };
+        let served = service.served.as_ref();
+        let is_newer = served.is_none_or(|&(generation, _)| generation <= fitted.generation);
+        if is_newer {
+            service.served = Some((fitted.generation, fitted.model));
         }
+        is_newer
     }
 
     /// The model of a service; `None` if none was fitted.
     #[must_use]
     pub fn model(&self, service: ServiceId) -> Option<&Model> {
-        self.services.get(&service)?.model.as_ref()
+        let (_, model) = self.services.get(&service)?.served.as_ref()?;
+        Some(model)
     }
 }
 
@@ -553,6 +739,7 @@ impl Learner {
 pub struct Refit {
     service: ServiceId,
     samples: Vec<Sample>,
+    generation: u64,
     settings: Settings,
 }
 
@@ -561,10 +748,11 @@ impl Refit {
     ///
     /// # Errors
     /// As [`fit`].
-    pub fn run(self) -> Result<Fitted, FitError> {
+    pub fn run(self) -> Result<Fitted, InterferenceError> {
         let model = fit(&self.samples, &self.settings)?;
         Ok(Fitted {
             service: self.service,
+            generation: self.generation,
             model,
         })
     }
@@ -574,5 +762,6 @@ impl Refit {
 #[derive(Debug)]
 pub struct Fitted {
     service: ServiceId,
+    generation: u64,
     model: Model,
 }

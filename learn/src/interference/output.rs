@@ -16,6 +16,8 @@
 //! tenth ([`GAIN_MIN`]) is not chosen: several are tried on few networks, and the best of several
 //! is better than the mean by chance alone.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::forest::FitError;
 use crate::interference::methods::{Fitted, Method};
 use crate::interference::{Batch, Settings};
@@ -89,6 +91,8 @@ pub(crate) struct Output {
 struct Chosen {
     choice: Choice,
     deviation: f64,
+    /// The least and the greatest offset from the level, in deviations, that was learnt.
+    learnt: [f64; 2],
     fitted: Fitted,
 }
 
@@ -118,7 +122,7 @@ impl Output {
     pub(crate) fn predict(&self, row: &Row) -> f64 {
         let timed = self.all.as_ref().zip(row.layer_time.as_ref());
         let (chosen, features) = timed.unwrap_or((&self.layers, &row.layers));
-        self.level.at(row.batch) + chosen.deviation * chosen.fitted.predict(features)
+        self.level.at(row.batch) + chosen.offset(features)
     }
 
     /// How it is predicted, with neighbours of which the time of an iteration is known or not.
@@ -139,11 +143,20 @@ impl Chosen {
         let (deviation, left) = left_of(level, rows, targets);
         let rows = rows.iter().filter_map(|row| row.of(choice.features));
         let rows: Vec<Vec<f64>> = rows.cloned().collect();
+        let learnt = |pick: fn(f64, f64) -> f64| left.iter().copied().fold(0.0, pick);
         Ok(Self {
             choice,
             deviation,
+            learnt: [learnt(f64::min), learnt(f64::max)],
             fitted: Fitted::fit(choice.method, &rows, &left, settings)?,
         })
+    }
+
+    /// What the neighbours add to the level. Never more than was learnt: a line goes on for ever,
+    /// and targets are logarithms.
+    fn offset(&self, features: &[f64]) -> f64 {
+        let [least, most] = self.learnt;
+        self.deviation * self.fitted.predict(features).clamp(least, most)
     }
 }
 
@@ -169,17 +182,19 @@ fn best(choices: impl Iterator<Item = Choice>) -> Choice {
 /// The methods but the mean, with their errors on networks left out. A method that refuses the
 /// samples is left out, and all are where the features are not known of all samples.
 fn judge(rows: &[&Row], targets: &[f64], features: Features, settings: &Settings) -> Vec<Choice> {
-    let networks = 1 + rows.iter().map(|row| row.network).max().unwrap_or(0);
+    let networks: BTreeSet<usize> = rows.iter().map(|row| row.network).collect();
+    let networks: Vec<usize> = networks.into_iter().collect();
     let is_known = rows.iter().all(|row| row.of(features).is_some());
-    if networks < NETWORKS_MIN || !is_known {
+    if networks.len() < NETWORKS_MIN || !is_known {
         return Vec::new();
     }
-    let folds = networks.min(FOLDS_MAX);
+    let folds = networks.len().min(FOLDS_MAX);
+    let fold_of = |row: &Row| networks.partition_point(|&network| network < row.network) % folds;
     let methods = Method::ALL[1..].iter();
     let judged = methods.filter_map(|&method| {
         let (mut error, mut mean_error) = (0.0, 0.0);
         for fold in 0..folds {
-            let is_learnt = |row: &Row| row.network % folds != fold;
+            let is_learnt = |row: &Row| fold_of(row) != fold;
             let (mut learnt, mut learnt_targets) = (Vec::new(), Vec::new());
             for (&row, &target) in rows.iter().zip(targets) {
                 if is_learnt(row) {
@@ -196,7 +211,7 @@ fn judge(rows: &[&Row], targets: &[f64], features: Features, settings: &Settings
             let chosen = Chosen::fit(choice, &level, &learnt, &learnt_targets, settings).ok()?;
             for (row, target) in rows.iter().zip(targets).filter(|(row, _)| !is_learnt(row)) {
                 let off = target - level.at(row.batch);
-                let predicted = chosen.deviation * chosen.fitted.predict(row.of(features)?);
+                let predicted = chosen.offset(row.of(features)?);
                 mean_error += off * off;
                 error += (off - predicted) * (off - predicted);
             }
@@ -220,7 +235,7 @@ struct Level {
 
 impl Level {
     fn of(rows: &[&Row], targets: &[f64]) -> Self {
-        let mut sums: std::collections::BTreeMap<Batch, (f64, f64)> = Default::default();
+        let mut sums: BTreeMap<Batch, (f64, f64)> = BTreeMap::new();
         for (row, target) in rows.iter().zip(targets) {
             let (sum, count) = sums.entry(row.batch).or_default();
             *sum += target;
@@ -298,6 +313,34 @@ mod tests {
         let by_chance = [3.0, -1.0, 2.0, -4.0, 1.0, 4.0, -3.0, 0.0, -2.0];
         let output = fitted(|number| by_chance[number as usize]);
         assert_eq!(output.choice(false).method, Method::Mean);
+    }
+
+    /// Numbers of networks are places among all, and some outputs have samples of a few.
+    #[test]
+    fn two_networks_are_too_few_whatever_their_numbers() {
+        let (mut rows, mut targets) = (Vec::new(), Vec::new());
+        for (network, batch, time) in [0, 8].into_iter().flat_map(|network| {
+            (0..16).map(move |number| (network, 1 << (number % 4), f64::from(number / 4)))
+        }) {
+            rows.push(Row {
+                batch,
+                network,
+                layers: vec![network as f64],
+                layer_time: Some(vec![time]),
+            });
+            targets.push(time);
+        }
+        let fit = |rows: &[Row]| {
+            let rows: Vec<&Row> = rows.iter().collect();
+            Output::fit(&rows, &targets, &SETTINGS)
+                .unwrap()
+                .choice(true)
+        };
+        assert_eq!(fit(&rows), MEAN);
+        for row in &mut rows[..8] {
+            row.network = 5;
+        }
+        assert_ne!(fit(&rows).method, Method::Mean, "a third network is enough");
     }
 
     #[test]

@@ -312,7 +312,10 @@ impl Sums {
     ) {
         let truth = sample(table, place, has_time).expect("the table has all pairs");
         let fitted = curve(table, place, &SAMPLE_SHARES).expect("the table has all pairs");
-        let answer = |model: &Model| model.predict(place.2, truth.alone_p99, &truth.neighbours);
+        let answer = |model: &Model| {
+            let answer = model.predict(place.2, truth.alone_p99, &truth.neighbours);
+            answer.expect("the table's numbers are within bounds")
+        };
         let (found, mean) = (answer(model), answer(mean));
         self.latency.add_latencies(table, place, &found.curve);
         self.latency_of_mean

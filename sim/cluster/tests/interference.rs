@@ -169,7 +169,8 @@ fn names_cannot_be_memorised() {
 #[test]
 fn a_training_that_was_measured_is_predicted_better() {
     let (table, service, training) = (table(), 5, 5);
-    let mut learner = Learner::new(Settings::default());
+    let learner = Learner::new(Settings::default());
+    let mut learner = learner.expect("the default is within bounds");
     let learn = |learner: &mut Learner, training| {
         for batch in [1, 4, 16, 64] {
             let sample = sample(&table, (service, training, batch), true);
@@ -184,7 +185,8 @@ fn a_training_that_was_measured_is_predicted_better() {
     let gin = neighbours(&table, training, true).expect("the table has it");
     let off = |learner: &Learner| {
         let model = learner.model(5).expect("it was fitted");
-        let found = model.predict(8, truth.alone_p99, &gin).curve;
+        let found = model.predict(8, truth.alone_p99, &gin);
+        let found = found.expect("the table's numbers are within bounds").curve;
         (found.knee_p99 / truth.curve.knee_p99 - 1.0).abs()
     };
     for training in SEEN {

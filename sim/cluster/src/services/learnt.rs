@@ -26,7 +26,7 @@ impl Learnt {
     /// Before any training ran. `has_time`: whether the time of an iteration alone is known of all.
     pub(super) fn new(table: &ServiceTable, sampled: &Known, has_time: bool) -> Self {
         let mut learnt = Self {
-            learner: Learner::new(Settings::default()),
+            learner: Learner::new(Settings::default()).expect("the default is within bounds"),
             sampled: sampled.clone(),
             known: sampled.clone(),
             unmeasured: vec![UNSEEN.to_vec(); SERVICES.len()],
@@ -93,7 +93,9 @@ impl Learnt {
                 let Some(alone_ms) = table.batch_p99_alone_ms(service, batch) else {
                     continue;
                 };
-                let found = model.predict(batch, alone_ms, &beside);
+                let Ok(found) = model.predict(batch, alone_ms, &beside) else {
+                    continue;
+                };
                 let speeds = found.speeds.unwrap_or_default();
                 let place = place(service, training, number);
                 self.known.set(place, found.curve, speeds);
