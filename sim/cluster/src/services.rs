@@ -28,8 +28,10 @@
 //!
 //! Under the last two, curves and speeds of the four trainings ([`crate::interference::UNSEEN`])
 //! are predicted from their layers ([`learn::interference`]), and for `pillion-learnt` also from
-//! the time of an iteration alone; a pair is known as the others are from when it has run first.
-//! Their tuner knows no more.
+//! the time of an iteration alone. When such a pair starts first, it is measured, at once, without
+//! noise and at no cost, and is known as the others are from then on. Their tuner knows no more.
+//! So predictions decide few starts ([`Outcome::predicted`]), and such runs say little about how
+//! good predictions are; [`Learning`] has controls.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -52,6 +54,7 @@ use crate::service_table::{
 
 mod learnt;
 
+pub use learnt::Learning;
 use learnt::Learnt;
 
 /// Share of late requests with which the best setting for an arrival still keeps a target.
@@ -134,6 +137,13 @@ impl Known {
         let count = SAMPLE_SHARES.len();
         self.curves[place] = Some(curve);
         self.speeds[place * count..(place + 1) * count].copy_from_slice(&speeds);
+    }
+
+    /// None of that place.
+    fn clear(&mut self, place: usize) {
+        let speeds = place * SAMPLE_SHARES.len()..(place + 1) * SAMPLE_SHARES.len();
+        self.curves[place] = None;
+        self.speeds[speeds].fill(0.0);
     }
 
     /// That of another of the same place.
@@ -371,6 +381,8 @@ pub struct Outcome {
     pub best_choices: u64,
     /// Mean speed of trainings, as a part of that alone.
     pub speed: f64,
+    /// How many were placed beside a service with which they were predicted, not sampled.
+    pub predicted: u64,
 }
 
 struct Ended {
@@ -527,13 +539,20 @@ impl Experiment {
     /// Plays all trainings under the policy of that name.
     #[must_use]
     pub fn run(&self, name: &str) -> Outcome {
-        let mut view = self.view();
-        if !name.ends_with(LEARNT) {
-            let mut policy = self.policy(name, &view);
-            return self.play(view, &mut *policy, name == "exhaustive");
+        if name.ends_with(LEARNT) {
+            return self.run_learnt(name, Learning::Measured);
         }
+        let view = self.view();
+        let mut policy = self.policy(name, &view);
+        self.play(view, &mut *policy, name == "exhaustive")
+    }
+
+    /// Plays all trainings under a policy that knows five of them.
+    #[must_use]
+    pub fn run_learnt(&self, name: &str, learning: Learning) -> Outcome {
+        let mut view = self.view();
         let has_time = name == "pillion-learnt";
-        let learnt = Learnt::new(&self.table, &self.known, has_time);
+        let learnt = Learnt::new(&self.table, &self.known, has_time, learning);
         let mut policy = self.policy_by(learnt.known(), name, &view);
         let mut run = self.begin(&view);
         run.learnt = Some(learnt);
@@ -662,6 +681,7 @@ impl Run<'_> {
         };
         if let Some(learnt) = &mut self.learnt {
             let table = &self.experiment.table;
+            self.outcome.predicted += u64::from(learnt.is_predicted(service, task.training));
             self.has_learnt |= learnt.handle_runs(table, service, task.training);
         }
         let free = (0..SERVICES.len()).filter(|&other| self.free[other] > 0);

@@ -2,11 +2,32 @@
 //! their layers, until a training has run beside a service (Mudi, EuroSys'25, sections 4.2 and
 //! 7.3).
 
-use learn::interference::{Learner, Settings};
+use learn::interference::{Learner, Neighbours, Settings};
 
 use crate::interference::{SEEN, UNSEEN, neighbours, sample};
 use crate::service_table::{BATCHES, SERVICES, ServiceTable};
 use crate::services::{Known, place};
+
+/// What becomes of a prediction when the training starts beside that service. The last three are
+/// controls: they say what predictions are worth to an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learning {
+    /// The pair is measured: all its curves, at once, without noise, and it costs nothing. So a
+    /// prediction decides one start of each pair at most.
+    Measured,
+    /// Nothing is measured: the prediction stays.
+    Predicted,
+    /// The prediction stays, and is that of another of the four trainings.
+    Permuted,
+    /// The prediction stays, and is from layers alone: the mean of the trainings seen, because no
+    /// method is better on networks left out ([`crate::interference`]).
+    Mean,
+}
+
+impl Learning {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Measured, Self::Predicted, Self::Permuted, Self::Mean];
+}
 
 /// Knowledge that grows. Of the trainings seen all is sampled. Of the others it is predicted, and
 /// measured once they run: then their curves with all batches are appended to what the service's
@@ -17,22 +38,36 @@ pub(super) struct Learnt {
     /// What measuring gives.
     sampled: Known,
     known: Known,
-    /// By service, which of the unseen trainings have not run beside it.
+    /// By service, which of the unseen trainings were not measured beside it.
     unmeasured: Vec<Vec<usize>>,
     has_time: bool,
+    learning: Learning,
 }
 
 impl Learnt {
     /// Before any training ran. `has_time`: whether the time of an iteration alone is known of all.
-    pub(super) fn new(table: &ServiceTable, sampled: &Known, has_time: bool) -> Self {
+    pub(super) fn new(
+        table: &ServiceTable,
+        sampled: &Known,
+        has_time: bool,
+        learning: Learning,
+    ) -> Self {
+        let learner = Learner::new(Settings::default());
         let mut learnt = Self {
-            learner: Learner::new(Settings::default()).expect("the default is within bounds"),
+            learner: learner.expect("the default is within bounds"),
             sampled: sampled.clone(),
             known: sampled.clone(),
             unmeasured: vec![UNSEEN.to_vec(); SERVICES.len()],
-            has_time,
+            has_time: has_time && learning != Learning::Mean,
+            learning,
         };
         for service in 0..SERVICES.len() {
+            // What is not predicted is not known.
+            for training in UNSEEN {
+                for batch in 0..BATCHES.len() {
+                    learnt.known.clear(place(service, training, batch));
+                }
+            }
             for training in SEEN {
                 learnt.push(table, service, training);
             }
@@ -46,19 +81,23 @@ impl Learnt {
         &self.known
     }
 
-    /// That training runs beside that service. Whether this is for the first time, so that what is
-    /// known has changed.
+    /// Whether what is known of that pair is predicted.
+    pub(super) fn is_predicted(&self, service: usize, training: usize) -> bool {
+        self.unmeasured[service].contains(&training)
+    }
+
+    /// That training runs beside that service. Whether it was measured for the first time, so that
+    /// what is known has changed.
     pub(super) fn handle_runs(
         &mut self,
         table: &ServiceTable,
         service: usize,
         training: usize,
     ) -> bool {
-        let unmeasured = &mut self.unmeasured[service];
-        let Some(at) = unmeasured.iter().position(|&of| of == training) else {
+        if self.learning != Learning::Measured || !self.is_predicted(service, training) {
             return false;
-        };
-        unmeasured.remove(at);
+        }
+        self.unmeasured[service].retain(|&of| of != training);
         for batch in 0..BATCHES.len() {
             let place = place(service, training, batch);
             self.known.copy(place, &self.sampled);
@@ -71,12 +110,22 @@ impl Learnt {
     fn push(&mut self, table: &ServiceTable, service: usize, training: usize) {
         let samples = BATCHES.map(|batch| sample(table, (service, training, batch), self.has_time));
         for sample in samples.into_iter().flatten() {
-            // A table whose numbers cannot be learnt leaves predictions as they are.
+            // A table whose numbers cannot be learnt leaves pairs unknown, and nothing starts there.
             let _: Result<(), _> = self.learner.push(sample);
         }
     }
 
-    /// Fits the service's model anew, and asks it for all trainings that did not run there.
+    /// What a prediction of that training is made from.
+    fn asked(&self, table: &ServiceTable, training: usize) -> Option<Neighbours> {
+        let at = UNSEEN.iter().position(|&of| of == training)?;
+        let of = match self.learning {
+            Learning::Permuted => UNSEEN[(at + 1) % UNSEEN.len()],
+            _ => training,
+        };
+        neighbours(table, of, self.has_time)
+    }
+
+    /// Fits the service's model anew, and asks it for all trainings that were not measured there.
     fn predict(&mut self, table: &ServiceTable, service: usize) {
         let refit = self.learner.refit(service as u16);
         if let Some(Ok(fitted)) = refit.map(|refit| refit.run()) {
@@ -86,20 +135,82 @@ impl Learnt {
             return;
         };
         for &training in &self.unmeasured[service] {
-            let Some(beside) = neighbours(table, training, self.has_time) else {
+            let Some(beside) = self.asked(table, training) else {
                 continue;
             };
             for (number, &batch) in BATCHES.iter().enumerate() {
-                let Some(alone_ms) = table.batch_p99_alone_ms(service, batch) else {
-                    continue;
-                };
-                let Ok(found) = model.predict(batch, alone_ms, &beside) else {
-                    continue;
-                };
-                let speeds = found.speeds.unwrap_or_default();
-                let place = place(service, training, number);
-                self.known.set(place, found.curve, speeds);
+                let alone_ms = table.batch_p99_alone_ms(service, batch);
+                let found = alone_ms.map(|alone_ms| model.predict(batch, alone_ms, &beside));
+                if let Some(Ok(found)) = found {
+                    let speeds = found.speeds.unwrap_or_default();
+                    let place = place(service, training, number);
+                    self.known.set(place, found.curve, speeds);
+                }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pair that was never run is not known by its measurement, whatever fits or fails.
+    #[test]
+    fn what_is_predicted_is_not_what_measuring_would_give() {
+        let table = ServiceTable::a100().unwrap();
+        let sampled = Known::sampled(&table);
+        for (has_time, learning) in [
+            (false, Learning::Measured),
+            (true, Learning::Measured),
+            (true, Learning::Permuted),
+        ] {
+            let learnt = Learnt::new(&table, &sampled, has_time, learning);
+            let curve = |known: &Known, place: usize| known.curves[place].unwrap();
+            for service in 0..SERVICES.len() {
+                for batch in 0..BATCHES.len() {
+                    for training in UNSEEN {
+                        let place = place(service, training, batch);
+                        assert_ne!(curve(learnt.known(), place), curve(&sampled, place));
+                        let speeds = |of: &Known| of.speed(place, 0.5);
+                        assert!((speeds(learnt.known()) - speeds(&sampled)).abs() > 1e-9);
+                    }
+                    for training in SEEN {
+                        let place = place(service, training, batch);
+                        assert_eq!(curve(learnt.known(), place), curve(&sampled, place));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where nothing is learnt, nothing is known, and the truth does not stand in for it.
+    #[test]
+    fn a_place_that_was_cleared_is_unknown() {
+        let table = ServiceTable::a100().unwrap();
+        let mut known = Known::sampled(&table);
+        for batch in 0..BATCHES.len() {
+            known.clear(place(2, 7, batch));
+        }
+        assert_eq!(known.slope(2, 7), None);
+        assert_eq!(known.setting(2, 7, crate::services::Bound::Queueing), None);
+        assert!(known.slope(2, 6).is_some());
+    }
+
+    #[test]
+    fn a_pair_is_measured_at_its_first_start_and_in_controls_never() {
+        let table = ServiceTable::a100().unwrap();
+        let sampled = Known::sampled(&table);
+        let [service, training] = [1, UNSEEN[0]];
+        let place = place(service, training, 0);
+        for learning in Learning::ALL {
+            let mut learnt = Learnt::new(&table, &sampled, true, learning);
+            let is_measured = learnt.handle_runs(&table, service, training);
+            assert_eq!(is_measured, learning == Learning::Measured);
+            assert_eq!(!learnt.is_predicted(service, training), is_measured);
+            let is_sampled = learnt.known.curves[place] == sampled.curves[place];
+            assert_eq!(is_sampled, is_measured, "{learning:?}");
+            assert!(!learnt.handle_runs(&table, service, training));
         }
     }
 }
