@@ -8,8 +8,10 @@
 //! With the argument `all` also the mean over all 126 ways to see five of nine trainings, which
 //! takes minutes.
 
-use cluster_sim::interference::{Judged, Question, SEVEN_SHARES, fit_error, judge};
-use cluster_sim::service_table::{SERVICES, ServiceTable, TRAININGS, TableError};
+use cluster_sim::interference::{Judged, Question, SEVEN_SHARES, curve, fit_errors, judge};
+use cluster_sim::service_table::{
+    BATCHES, SERVICES, SHARES_PCT, ServiceTable, TRAININGS, TableError,
+};
 use learn::interference::Choice;
 use policy::latency_model::SAMPLE_SHARES;
 
@@ -17,8 +19,13 @@ const ALL: [usize; 6] = [0, 1, 2, 3, 4, 5];
 
 fn main() -> Result<(), TableError> {
     let table = ServiceTable::a100()?;
-    println!("fit, 6 shares: {:.4}", fit_error(&table, &SAMPLE_SHARES));
-    println!("fit, 7 shares: {:.4}", fit_error(&table, &SEVEN_SHARES));
+    let nine = SHARES_PCT.map(|pct| f64::from(pct) / 100.0);
+    for shares in [&SAMPLE_SHARES[..], &SEVEN_SHARES, &nine] {
+        let found = fit_errors(&table, shares);
+        let (count, all, held_out) = (shares.len(), found.all, found.held_out);
+        println!("fit at {count} shares: {all:.4}, at those left out {held_out:.4}");
+    }
+    spread(&table);
     for has_time in [false, true] {
         let question = Question {
             has_time,
@@ -66,6 +73,36 @@ fn main() -> Result<(), TableError> {
     Ok(())
 }
 
+/// By how much the slowest training slows a service more than the fastest, at the most.
+fn spread(table: &ServiceTable) {
+    let off = |p99: &dyn Fn(usize) -> Option<f64>| {
+        let all: Vec<f64> = (0..TRAININGS.len()).filter_map(p99).collect();
+        let most = all.iter().copied().fold(0.0, f64::max);
+        most / all.iter().copied().fold(f64::INFINITY, f64::min) - 1.0
+    };
+    let (mut cells, mut knees) = ((0.0, String::new()), (0.0, String::new()));
+    for (service, of) in SERVICES.iter().enumerate() {
+        for batch in BATCHES {
+            for pct in SHARES_PCT {
+                let p99 = |training| Some(table.cell(service, training, batch, pct)?.batch_p99_ms);
+                let found = off(&p99);
+                if found > cells.0 {
+                    cells = (found, format!("{}, batch {batch}, {pct} %", of.name));
+                }
+            }
+            let knee = |training| {
+                let curve = curve(table, (service, training, batch), &SAMPLE_SHARES)?;
+                Some(curve.knee_p99)
+            };
+            let found = off(&knee);
+            if found > knees.0 {
+                knees = (found, format!("{}, batch {batch}", of.name));
+            }
+        }
+    }
+    println!("trainings apart by {cells:?} in a cell, l0 by {knees:?}");
+}
+
 fn shown(choice: &Choice) -> String {
     format!(
         "{:?}/{:?} {:.2}",
@@ -76,7 +113,7 @@ fn shown(choice: &Choice) -> String {
 fn show(title: &str, of: &Judged) {
     let four = |numbers: [f64; 4]| numbers.map(|number| format!("{number:.3}")).join(" ");
     println!(
-        "{title:<13} numbers {} | R2 {} | latency {:.3} (mean {:.3}) | speed {:.3} R2 {:.3}",
+        "{title:<13} numbers {} | R2 {} | latency {:.4} (mean {:.4}) | speed {:.3} R2 {:.3}",
         four(of.numbers),
         four(of.r2),
         of.latency,
@@ -88,16 +125,26 @@ fn show(title: &str, of: &Judged) {
 
 /// By how many latencies of each service are learnt, means over five draws.
 fn by_latencies(table: &ServiceTable, question: &Question) {
-    for latencies in [30, 48, 60, 72, 90, 120, 210] {
-        let judged = (1..6).map(|seed| {
+    for latencies in [30, 48, 60, 70, 72, 90, 120, 210] {
+        let of = |seed, services: &[usize]| {
             let question = Question {
                 latencies: Some(latencies),
                 seed,
                 ..question.clone()
             };
-            judge(table, &question, &ALL)
-        });
-        show(&format!("{latencies} latencies"), &mean(judged.collect()));
+            judge(table, &question, services)
+        };
+        let judged: Vec<Judged> = (1..6).map(|seed| of(seed, &ALL)).collect();
+        let mut worst = [0.0; 4];
+        for judged in &judged {
+            for (worst, own) in worst.iter_mut().zip(judged.numbers) {
+                *worst = f64::max(*worst, own);
+            }
+        }
+        show(&format!("{latencies} latencies"), &mean(judged));
+        let own = (1..6).flat_map(|seed| ALL.map(|service| of(seed, &[service]).latency));
+        let own = own.fold(0.0, f64::max);
+        println!("  worst draw {worst:.3?}, worst latency of a service {own:.3}");
     }
 }
 
@@ -121,11 +168,23 @@ fn every_division(table: &ServiceTable, question: &Question) {
     let judged: Vec<Judged> = judged.collect();
     let mut latency: Vec<f64> = judged.iter().map(|of| of.latency).collect();
     latency.sort_by(f64::total_cmp);
+    let mut of_mean: Vec<f64> = judged.iter().map(|of| of.latency_of_mean).collect();
+    of_mean.sort_by(f64::total_cmp);
     println!(
-        "126 divisions: latency {:.3} to {:.3}",
-        latency[0], latency[125]
+        "126 divisions: latency {:.4} to {:.4} (mean of the seen {:.4} to {:.4})",
+        latency[0], latency[125], of_mean[0], of_mean[125]
     );
-    show("their mean", &mean(judged));
+    let all = mean(judged);
+    show("their mean", &all);
+    let of_mean = Judged {
+        numbers: all.numbers_of_mean,
+        latency: all.latency_of_mean,
+        speed: all.speed_of_mean,
+        r2: [0.0; 4],
+        speed_r2: 0.0,
+        ..all
+    };
+    show("mean of seen", &of_mean);
 }
 
 fn mean(all: Vec<Judged>) -> Judged {
@@ -134,11 +193,13 @@ fn mean(all: Vec<Judged>) -> Judged {
     for of in all {
         for number in 0..4 {
             mean.numbers[number] += of.numbers[number] / count;
+            mean.numbers_of_mean[number] += of.numbers_of_mean[number] / count;
             mean.r2[number] += of.r2[number] / count;
         }
         mean.latency += of.latency / count;
         mean.latency_of_mean += of.latency_of_mean / count;
         mean.speed += of.speed / count;
+        mean.speed_of_mean += of.speed_of_mean / count;
         mean.speed_r2 += of.speed_r2 / count;
     }
     mean

@@ -2,9 +2,9 @@
 //! (`cluster_sim::interference`); the bars are Mudi's (EuroSys'25, Table 2, Figures 11 and 12).
 
 use cluster_sim::interference::{
-    Judged, Question, SEEN, SEVEN_SHARES, UNSEEN, fit_error, judge, neighbours, sample,
+    FitErrors, Judged, Question, SEEN, SEVEN_SHARES, UNSEEN, fit_errors, judge, neighbours, sample,
 };
-use cluster_sim::service_table::{SERVICES, SHARES_PCT, ServiceTable, TRAININGS};
+use cluster_sim::service_table::{BATCHES, SERVICES, SHARES_PCT, ServiceTable, TRAININGS};
 use learn::interference::{KINDS, Learner, Method, Settings};
 use policy::latency_model::SAMPLE_SHARES;
 use workloads::LayerCounts;
@@ -39,18 +39,18 @@ fn five_trainings_are_seen_and_the_other_four_are_asked() {
     assert_eq!(ALL.len(), SERVICES.len());
 }
 
-/// Mudi's 6.4 % with six samples. Its 4.3 % with seven is missed: 5.9 %. Two lines cannot do it:
-/// fitted to all nine shares that the error is of, they have 5.7 % (and 5.1 % if what is minimised
-/// is that very error). The paper's own have 3.8 %. With large batches our latencies are in
-/// proportion to 1 ⁄ Δ from 10 % of the GPU to 90 %, which has no knee.
+/// Mudi's 6.4 % with six samples. Its 4.3 % with seven is missed: 5.9 %, and 6.8 % at the two shares
+/// that the lines were not fitted to. No choice of shares would meet it by much: fitted by least
+/// squares to all nine shares that the error is of, two lines have 5.7 %. The paper's own have 3.8 %. With large batches our latencies are in proportion to 1 ⁄ Δ from 10 % of the GPU to
+/// 90 %, which has no knee.
 #[test]
 fn two_lines_fit_within_six_per_cent() {
     let table = table();
-    let six = fit_error(&table, &SAMPLE_SHARES);
-    assert!(six <= 0.064, "{six}");
-    let seven = fit_error(&table, &SEVEN_SHARES);
-    assert!(seven <= 0.0595, "{seven}");
-    let nine = fit_error(&table, &SHARES_PCT.map(|pct| f64::from(pct) / 100.0));
+    let FitErrors { all, held_out } = fit_errors(&table, &SAMPLE_SHARES);
+    assert!(all <= 0.064 && held_out <= 0.064, "{all} {held_out}");
+    let FitErrors { all, held_out } = fit_errors(&table, &SEVEN_SHARES);
+    assert!(all <= 0.0595 && held_out <= 0.069, "{all} {held_out}");
+    let nine = fit_errors(&table, &SHARES_PCT.map(|pct| f64::from(pct) / 100.0)).all;
     assert!(nine > 0.043, "{nine}: the bar for seven can be met");
 }
 
@@ -65,29 +65,50 @@ fn the_numbers_of_unseen_trainings_are_within_the_paper_s_errors() {
     }
 }
 
-/// Of each service 15 curves of six latencies, drawn.
-#[test]
-fn ninety_latencies_are_enough() {
-    let table = table();
-    let judged = |latencies, seed| {
+/// From so many latencies of each service: five draws, each the same for all services.
+fn drawn(latencies: usize, services: &[usize]) -> [Judged; 5] {
+    [1, 2, 3, 4, 5].map(|seed| {
         let question = Question {
             latencies: Some(latencies),
             seed,
             ..Question::mudi()
         };
-        judge(&table, &question, &ALL).latency
-    };
-    let mean = |latencies| (1..6).map(|seed| judged(latencies, seed)).sum::<f64>() / 5.0;
-    for seed in 1..6 {
-        assert!(judged(90, seed) <= LATENCY_BAR, "seed {seed}");
+        judge(&table(), &question, services)
+    })
+}
+
+fn mean(all: &[Judged], number: impl Fn(&Judged) -> f64) -> f64 {
+    all.iter().map(number).sum::<f64>() / all.len() as f64
+}
+
+/// Of each service 15 curves of six latencies, drawn. Figure 12 has each service below the bar.
+#[test]
+fn ninety_latencies_are_enough_for_each_service() {
+    for service in ALL {
+        for judged in drawn(90, &[service]) {
+            assert!(judged.latency <= LATENCY_BAR, "{service}: {judged:#?}");
+        }
     }
-    assert!(mean(90) <= 0.07 && mean(90) < 0.8 * mean(30));
+    let latency = |latencies| mean(&drawn(latencies, &ALL), |judged| judged.latency);
+    assert!(latency(90) <= 0.07 && latency(90) < 0.8 * latency(30));
+}
+
+/// The paper's errors of numbers are with 70 latencies: here eleven curves. They are met in the mean
+/// of the draws. Single draws may miss: one that leaves a batch out guesses its level.
+#[test]
+fn seventy_latencies_are_enough_for_the_numbers() {
+    let judged = drawn(70, &ALL);
+    for (number, bar) in NUMBERS_BARS.into_iter().enumerate() {
+        let error = mean(&judged, |judged| judged.numbers[number]);
+        assert!(error <= bar, "{number}: {error}");
+    }
 }
 
 /// What the errors above are worth: they are those of a model that knows the service and the batch
-/// and nothing of the training. On our simulator the worst training slows a service by 7 % more
-/// than the best, and five networks do not say which of their layers that comes from: no method
-/// lowers the mean's squared error by a tenth on a network left out, so none is chosen.
+/// and nothing of the training. On our simulator trainings slow a service by amounts at most 7 %
+/// apart at one batch and share (l0 by up to 34 %, where the knee is at another share), and five
+/// networks do not say which of their layers that comes from: no method lowers the mean's squared
+/// error by a tenth on a network left out, so the mean is chosen, and R² is 0 by construction.
 #[test]
 fn layers_of_five_networks_say_nothing_of_a_sixth() {
     let judged = mudi(false);
@@ -100,10 +121,11 @@ fn layers_of_five_networks_say_nothing_of_a_sixth() {
 
 /// The time of a layer does: a training whose kernels are short leaves memory bandwidth and SMs to
 /// the service. Chosen by the networks seen, it lowers the errors of both slopes, of l0 and of the
-/// training's speed. It is wrong about one of four: a layer of the graph network takes as long as
-/// one of ResNet-50, in many small kernels. Over all 126 ways to see five of the nine trainings
-/// (`examples/interference.rs`) it helps little: the mean error of speeds is 21 %, of layers alone
-/// 24 %, and squared errors are a fifth above those of the mean. Five networks are few.
+/// training's speed. It is wrong about one of four: a layer of the graph network takes half as long
+/// again as one of ResNet-50 (0.164 and 0.112 ms), in many small kernels. Over all 126 ways to see
+/// five of the nine trainings (`examples/interference.rs`) it helps little: the mean error of speeds
+/// is 19 %, that of the mean of the seen 21 %, and squared errors of numbers are 5 to 14 % above
+/// those of the mean. Five networks are few.
 #[test]
 fn the_time_of_a_layer_says_more_than_the_layers_and_misleads_about_the_graph_network() {
     let (layers, timed) = (mudi(false), mudi(true));
@@ -122,45 +144,105 @@ fn the_time_of_a_layer_says_more_than_the_layers_and_misleads_about_the_graph_ne
     };
     let [gin, bert, yolo, resnet18] = UNSEEN.map(r2);
     assert!(bert.1 > 0.7 && yolo.1 > 0.8 && resnet18.1 > 0.9);
-    assert!(yolo.0 > 0.9 && resnet18.0 > 0.8);
+    assert!(yolo.0 > 0.85 && resnet18.0 > 0.85);
     assert!(gin.0 < 0.0 && gin.1 < 0.0);
+    let layer_ms = |training| {
+        let beside = neighbours(&table(), training, true).expect("the table has it");
+        let layers: u32 = beside.layers.iter().sum();
+        beside.iteration_ms.expect("it is asked for") / f64::from(layers)
+    };
+    let [gin, resnet50] = [5, 2].map(layer_ms);
+    assert!((gin - 0.164).abs() < 5e-4 && (resnet50 - 0.112).abs() < 5e-4);
 }
 
-/// Learnt under the layers of another, a training's curves say nothing of unseen ones.
+/// Learnt under the layers of another, a training's curves say nothing of unseen ones. On the
+/// table's own numbers that is so of their own layers as well, wherever the mean is chosen; the test
+/// after this one has numbers that layers decide.
 #[test]
 fn layers_that_are_another_s_teach_nothing() {
     for has_time in [false, true] {
-        for seed in 1..6 {
-            let question = Question {
-                is_permuted: true,
-                has_time,
-                seed,
-                ..Question::mudi()
-            };
-            let judged = judge(&table(), &question, &ALL);
+        for judged in permuted(&table(), has_time) {
             assert!(judged.r2.iter().all(|r2| *r2 <= 0.05), "{judged:#?}");
             assert!(judged.speed_r2 <= 0.05, "{judged:#?}");
         }
     }
 }
 
-/// A training's name is its place in the table. Models have layers, times and batches, and no
-/// place: the order in which trainings are seen changes nothing.
+fn permuted(table: &ServiceTable, has_time: bool) -> [Judged; 5] {
+    [1, 2, 3, 4, 5].map(|seed| {
+        let question = Question {
+            is_permuted: true,
+            has_time,
+            seed,
+            ..Question::mudi()
+        };
+        judge(table, &question, &ALL)
+    })
+}
+
+/// The table with curves of the first training, as many times as long as the time of the training's
+/// layers has it: twice the time slows by 1.23.
+fn decided_by_times(table: &ServiceTable) -> ServiceTable {
+    let mut text = String::from(
+        "service,training,batch,share_pct,late,request_p99_ms,batch_p99_ms,iterations_per_s\n",
+    );
+    for (training, of) in TRAININGS.iter().enumerate() {
+        let beside = neighbours(table, training, true).expect("the table has it");
+        let alone_per_s = table.alone_per_s(training).expect("the table has it");
+        let layers: u32 = beside.layers.iter().sum();
+        let layer_ms = 1000.0 / alone_per_s / f64::from(layers);
+        let slowed = layer_ms.powf(0.3);
+        text += &format!(",{},,,,,,{alone_per_s}\n", of.name);
+        for (service, name) in SERVICES.iter().map(|of| of.name).enumerate() {
+            for batch in BATCHES {
+                for pct in SHARES_PCT {
+                    let cell = table.cell(service, 0, batch, pct);
+                    let p99_ms = slowed * cell.expect("the table has all").batch_p99_ms;
+                    let per_s = 0.5 * alone_per_s;
+                    text += &format!("{name},{},{batch},{pct},0,1,{p99_ms},{per_s}\n", of.name);
+                }
+            }
+        }
+    }
+    for (service, of) in SERVICES.iter().enumerate() {
+        for batch in BATCHES {
+            let alone_ms = table.batch_p99_alone_ms(service, batch);
+            let alone_ms = alone_ms.expect("the table has all");
+            text += &format!("{},,{batch},,,,{alone_ms},\n", of.name);
+        }
+    }
+    let read = ServiceTable::read("decided-by-times.csv", text.as_bytes());
+    read.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Where the time of a layer decides, it is found from five trainings, and not if each is learnt
+/// under the layers and the time of another.
 #[test]
-fn names_cannot_be_memorised() {
+fn what_times_of_layers_decide_is_learnt_from_them_and_not_from_another_s() {
+    let table = decided_by_times(&table());
+    let own = Question {
+        has_time: true,
+        ..Question::mudi()
+    };
+    let own = judge(&table, &own, &ALL);
+    for number in [0, 1, 3] {
+        assert!(own.r2[number] > 0.8, "{own:#?}");
+        for judged in permuted(&table, true) {
+            assert!(judged.r2[number] <= 0.05, "{judged:#?}");
+        }
+    }
+}
+
+/// That names are not learnt is a test of `learn`: trainings with equal features.
+#[test]
+fn the_order_in_which_trainings_are_seen_changes_nothing() {
     for has_time in [false, true] {
-        let renamed = Question {
+        let reversed = Question {
             seen: SEEN.into_iter().rev().collect(),
             has_time,
             ..Question::mudi()
         };
-        let (renamed, judged) = (judge(&table(), &renamed, &ALL), mudi(has_time));
-        assert_eq!(renamed.choices, judged.choices);
-        assert_eq!(renamed.numbers, judged.numbers);
-        assert_eq!(
-            (renamed.latency, renamed.speed),
-            (judged.latency, judged.speed)
-        );
+        assert_eq!(judge(&table(), &reversed, &ALL), mudi(has_time));
     }
 }
 
