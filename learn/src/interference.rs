@@ -67,7 +67,8 @@ use output::{Output, Row};
 pub const KINDS: usize = 11;
 
 /// Most samples of a service: 28 sets of neighbours with seven batches each. With more, the oldest
-/// of the network with the most samples is forgotten. A fit has matrices of this size squared.
+/// of the network with the most samples is forgotten. Support vectors have matrices of this size
+/// squared: a fit of so many takes 2.8 s of one core, of 35 samples 0.03 to 0.05 s.
 pub const SAMPLES_MAX: usize = 200;
 
 /// Most services.

@@ -5,6 +5,7 @@ use cluster_sim::interference::{
     FitErrors, Judged, Question, SEEN, SEVEN_SHARES, UNSEEN, fit_errors, judge, neighbours, sample,
 };
 use cluster_sim::service_table::{BATCHES, SERVICES, SHARES_PCT, ServiceTable, TRAININGS};
+use cluster_sim::services::Known;
 use learn::interference::{KINDS, Learner, Method, Settings};
 use policy::latency_model::SAMPLE_SHARES;
 use workloads::LayerCounts;
@@ -243,6 +244,31 @@ fn the_order_in_which_trainings_are_seen_changes_nothing() {
             ..Question::mudi()
         };
         assert_eq!(judge(&table(), &reversed, &ALL), mudi(has_time));
+    }
+}
+
+/// Why no predictor of slopes can place badly: the order of services by Mudi's slope is the same
+/// beside every training, and far from any other. BERT and RoBERTa have equal slopes.
+#[test]
+fn services_are_farther_apart_in_slope_than_trainings_move_one() {
+    let known = Known::sampled(&table());
+    let slope = |service, training| known.slope(service, training).expect("it is sampled");
+    let trainings = || 0..TRAININGS.len();
+    for service in ALL {
+        let least = trainings().map(|training| slope(service, training));
+        let least = least.fold(f64::INFINITY, f64::min);
+        let most = trainings().map(|training| slope(service, training));
+        let most = most.fold(0.0, f64::max);
+        assert!(most / least <= 1.095, "{service}: {}", most / least);
+    }
+    for training in trainings() {
+        let mut slopes = ALL.map(|service| slope(service, training));
+        slopes.sort_by(f64::total_cmp);
+        let ratios = slopes.windows(2).map(|pair| pair[1] / pair[0]);
+        let apart: Vec<f64> = ratios.filter(|&ratio| ratio > 1.0 + 1e-9).collect();
+        assert_eq!(apart.len(), ALL.len() - 2, "{apart:?}");
+        let least = apart.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(least >= 1.37, "{training}: {apart:?}");
     }
 }
 
