@@ -8,6 +8,7 @@
 
 mod facts;
 mod mechanisms;
+mod oltunes;
 mod pages;
 mod pairs;
 mod plan;
@@ -108,12 +109,13 @@ pub(crate) struct Options {
     inflate: Option<f64>,
     /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in
     /// GPUColo's evaluation; mudi, trainings beside Mudi's services; muxflow, ways to share a GPU
-    /// on Philly's trainings; predict, the online predictor on Gavel's throughputs. Its traces are
-    /// read from the folder that PILLION_DATA names.
+    /// on Philly's trainings; oltunes, requests of inference models on eight GPUs; predict, the
+    /// online predictor on Gavel's throughputs. Its traces are read from the folder that
+    /// PILLION_DATA names.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     /// Of a suite less: of fgd, mudi and muxflow two seeds, of gpucolo five days of one seed, of
-    /// predict one order of samples.
+    /// oltunes ten seconds of one seed, of predict one order of samples.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default:
@@ -145,6 +147,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if options.suite.as_deref() == Some(mechanisms::NAME) {
         return mechanisms::run(options);
+    }
+    if options.suite.as_deref() == Some(oltunes::NAME) {
+        return oltunes::run(options);
     }
     if options.suite.as_deref() == Some(predictions::NAME) {
         return predictions::run(options);

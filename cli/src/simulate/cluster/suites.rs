@@ -96,7 +96,7 @@ impl Suite {
             let names = SUITES.iter().map(|suite| suite.name);
             let names: Vec<&str> = names
                 .chain([super::pairs::NAME, super::mechanisms::NAME])
-                .chain([super::predictions::NAME])
+                .chain([super::oltunes::NAME, super::predictions::NAME])
                 .collect();
             anyhow!(
                 "--suite {name}: suites of clusters are {}",
