@@ -230,7 +230,7 @@ fn inflation_fills_a_cluster_and_counts_what_does_not_fit() {
 }
 
 /// Nonsensical words, and a part of the answer.
-const REFUSALS: [(&str, &str); 42] = [
+const REFUSALS: [(&str, &str); 44] = [
     (
         "--trace TIRESIAS --gpus 8 --policy fair",
         "muxflow, pillion",
@@ -290,7 +290,7 @@ const REFUSALS: [(&str, &str); 42] = [
         "--trace PODS --gpus 8 --inflate 1.3 --policy fgd@elastic",
         "expected fgd",
     ),
-    ("--suite none", "fgd, gpucolo, mudi, muxflow, predict"),
+    ("--suite none", "fgd, gpucolo, mudi, muxflow, oltunes, predict"),
     ("--suite fgd", "PILLION_DATA"),
     ("--suite fgd --neighbours measured", "of suite fgd"),
     ("--suite fgd --speed-max 1.2", "of suite fgd"),
@@ -299,6 +299,8 @@ const REFUSALS: [(&str, &str); 42] = [
     ("--suite mudi --policy fgd", "mudi-slope"),
     ("--suite mudi --seeds 3,3", "3 is there twice"),
     ("--suite muxflow --policy fgd", "over seeds of its own"),
+    ("--suite oltunes --seeds 1", "seeds of its own"),
+    ("--suite oltunes", "PILLION_DATA"),
     ("--suite predict --policy fgd", "compares learners"),
     ("--suite predict --seeds 3,3", "3 is there twice"),
     (
@@ -469,6 +471,49 @@ fn the_suite_fgd_sets_the_published_allocations_beside_ours() {
         "furthest",
         "+0.00",
     ] {
+        assert!(table.contains(word), "{word}:\n{table}");
+    }
+}
+
+#[test]
+fn the_suite_oltunes_has_a_line_for_each_pattern_and_policy() {
+    let ended = with_data("--suite oltunes --quick --json");
+    expect_success(&ended);
+    let lines: Vec<Value> = text(&ended.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(lines.len(), 3 * 14);
+    for line in &lines {
+        assert_eq!(line["schema_version"], 1);
+        assert_eq!(line["model"], cluster_sim::MODEL);
+        assert_eq!(
+            (&line["suite"], &line["load"]),
+            (&json!("oltunes"), &json!("table-7"))
+        );
+        assert_eq!(line["utilisation"].as_array().unwrap().len(), 8);
+        for key in words("inputs_per_s joules epc kept_speed utilisation_spread") {
+            assert!(line[key].as_f64().unwrap() > 0.0, "{key}: {line}");
+        }
+        for class in ["critical", "throughput_oriented"] {
+            for key in words("requests violations p50_ms p99_ms queueing_ms running_ms") {
+                assert!(line[class][key].is_number(), "{class}.{key}: {line}");
+            }
+        }
+        let policy = line["policy"].as_str().unwrap();
+        let predicts = ["oltunes", "pillion"].map(|name| policy.starts_with(name));
+        if predicts.contains(&true) {
+            let served = line["predictor"]["served"].as_str().unwrap();
+            assert!(line["predictor"]["r2"][served].as_f64().unwrap() > 0.5);
+            assert!(line["predictor"]["samples"].as_u64().unwrap() > 100);
+        } else {
+            assert!(line["predictor"].is_null(), "{line}");
+        }
+    }
+    let table = with_data("--suite oltunes --quick");
+    expect_success(&table);
+    let table = text(&table.stdout);
+    for word in ["pattern real", "orion-first-free", "oltunes@no-window"] {
         assert!(table.contains(word), "{word}:\n{table}");
     }
 }
