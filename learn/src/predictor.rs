@@ -215,7 +215,7 @@ pub(crate) struct Counts {
     pub(crate) targets: Moments,
     /// In the order of [`LEARNERS`].
     pub(crate) losses: [Loss; 3],
-    /// Those of machine and forest at samples that both predicted.
+    /// Those of machine and forest at samples that both predicted and whose names the forest knew.
     pub(crate) compared: [Loss; 2],
     /// That of what was served.
     pub(crate) served: Loss,
@@ -370,8 +370,8 @@ impl Predictor {
         check_target(target)?;
         let row = self.encoder.encode(values)?;
         let predictions = self.of_row(&row)?;
-        let served = self.served_for(values, &row);
-        self.judge(&predictions, served, target);
+        let is_known = self.forest_knows(values, &row);
+        self.judge(&predictions, is_known, target);
         let row = self.encoder.learn(values)?;
         for machine in [&mut self.machine, &mut self.linear] {
             machine.learn(&row, target)?;
@@ -404,18 +404,24 @@ impl Predictor {
     /// Trees take such a row for one without a name, and end in a leaf that has nothing to do with
     /// it; the machine leaves the name out, or has begun to learn it.
     fn served_for(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> Learner {
+        if self.forest_knows(values, row) {
+            self.served()
+        } else {
+            Learner::Machine
+        }
+    }
+
+    /// Whether the forest was fitted to all names of a row.
+    fn forest_knows(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> bool {
         let Some(fitted) = &self.forest else {
-            return Learner::Machine;
+            return false;
         };
         let names = values
             .iter()
             .filter(|value| matches!(value, Value::Name(_)));
         let columns = self.encoder.numbers()..fitted.width;
         let known = row.iter().filter(|(column, _)| columns.contains(column));
-        if known.count() < names.count() {
-            return Learner::Machine;
-        }
-        self.served()
+        known.count() == names.count()
     }
 
     /// How good each learner has been, in the order of [`LEARNERS`].
@@ -543,10 +549,11 @@ impl Predictor {
         )
     }
 
-    /// Counts the errors of predictions.
-    fn judge(&mut self, predictions: &Predictions, served: Learner, target: f64) {
-        let value = match served {
-            Learner::Forest => predictions[1],
+    /// Counts the errors of predictions. Both learners are compared only where the forest could be
+    /// served, as its errors elsewhere are nobody's.
+    fn judge(&mut self, predictions: &Predictions, is_known: bool, target: f64) {
+        let value = match self.served() {
+            Learner::Forest if is_known => predictions[1],
             _ => predictions[0],
         };
         let Counts {
@@ -563,7 +570,9 @@ impl Predictor {
                 loss.add(target - predicted, mean_error);
             }
         }
-        if let [Some(machine), Some(forest), _] = predictions {
+        if let [Some(machine), Some(forest), _] = predictions
+            && is_known
+        {
             compared[0].add(target - machine, mean_error);
             compared[1].add(target - forest, mean_error);
         }

@@ -117,6 +117,26 @@ fn a_name_that_the_forest_does_not_know_is_the_machine_s() {
     assert_eq!(served(&predictor, "a new one"), Learner::Machine);
 }
 
+/// The forest is not served for such samples, so its errors there say nothing against it.
+#[test]
+fn what_the_forest_cannot_know_does_not_count_against_it() {
+    let mut predictor = predictor();
+    learn(&mut predictor, 0..400, jump);
+    assert_eq!(predictor.served(), Learner::Forest);
+    for number in 0..200_u64 {
+        let (_, gpu, batch) = sample(number);
+        let values = [
+            Value::Name("a new one"),
+            Value::Name(&gpu),
+            Value::Number(batch),
+        ];
+        let [machine, forest, _] = predictor.learn(&values, 5.0).unwrap();
+        let is_worse = |machine: f64, forest: f64| (forest - 5.0).abs() > (machine - 5.0).abs();
+        assert!(number < 50 || machine.zip(forest).is_some_and(|(a, b)| is_worse(a, b)));
+    }
+    assert_eq!(predictor.served(), Learner::Forest);
+}
+
 #[test]
 fn loss_is_forgotten_so_what_is_served_follows_the_job() {
     let mut predictor = predictor();
