@@ -462,7 +462,8 @@ mod tests {
                     let _ = predictor.predictions(&values);
                     let _ = predictor.learn(&values, 1.0);
                     let _ = predictor.poll_refit();
-                    let _ = predictor.to_bytes();
+                    let again = Predictor::from_bytes("f", &predictor.to_bytes());
+                    prop_assert!(again.is_ok(), "{again:?}");
                 }
                 Err(error) => prop_assert!(error.to_string().starts_with("f: ")),
             }

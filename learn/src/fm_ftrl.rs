@@ -148,7 +148,17 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
+    /// Takes a value in. After [`CLIPPED_FROM`] values one that is further than [`DEVIATIONS_MAX`]
+    /// deviations from the mean counts as one there: a target that is wrong by far would leave a
+    /// deviation in which all others are equal. Where large values go on to come, the deviation
+    /// grows with each.
     pub(crate) fn add(&mut self, value: f64) {
+        let limit = DEVIATIONS_MAX * self.scale();
+        let value = if self.count >= CLIPPED_FROM && limit > 0.0 {
+            value.clamp(self.mean - limit, self.mean + limit)
+        } else {
+            value
+        };
         self.count += 1;
         let before = value - self.mean;
         self.mean += before / self.count as f64;
@@ -161,10 +171,22 @@ impl Moments {
         if variance > 0.0 { variance.sqrt() } else { 1.0 }
     }
 
+    /// The deviation; while all values were equal, their size, as nothing else tells the unit.
+    fn scale(&self) -> f64 {
+        let variance = self.squares / self.count.max(1) as f64;
+        if variance > 0.0 {
+            variance.sqrt()
+        } else {
+            self.mean.abs()
+        }
+    }
+
     pub(crate) fn is_valid(&self) -> bool {
+        // No value is further from the mean than from one end of the range to the other.
+        let squares_max = self.count as f64 * (2.0 * TARGET_MAX).powi(2);
         self.count <= COUNT_MAX
             && self.mean.abs() <= TARGET_MAX
-            && (0.0..=f64::MAX).contains(&self.squares)
+            && (0.0..=squares_max).contains(&self.squares)
     }
 }
 
@@ -190,8 +212,9 @@ impl Coordinate {
         let learnt = self.learnt(rates);
         let squares = self.n + gradient * gradient;
         let sigma = (squares.sqrt() - self.n.sqrt()) / rates.alpha;
-        self.z += gradient - sigma * learnt;
-        self.n = squares;
+        // Bounds that learning does not come near, so that what was written can be read.
+        self.z = (self.z + gradient - sigma * learnt).clamp(-SUM_MAX, SUM_MAX);
+        self.n = squares.min(SUM_MAX);
     }
 }
 
@@ -395,6 +418,10 @@ pub const TARGET_MAX: f64 = 1e100;
 /// is wrong by far more moves no weight further.
 pub const DEVIATIONS_MAX: f64 = 8.0;
 
+/// Targets before a mean and a deviation of them are trusted to tell one that is wrong by far. One
+/// among these first ones does spoil the scale.
+const CLIPPED_FROM: u64 = 16;
+
 const RATE_MIN: f64 = 1e-9;
 const RATE_MAX: f64 = 1e9;
 
@@ -552,6 +579,34 @@ mod tests {
         }
         let again = FmFtrl::restore(machine.settings, machine.state.clone());
         assert_eq!(again, Some(machine));
+    }
+
+    #[test]
+    fn one_target_that_is_wrong_by_far_does_not_spoil_the_others() {
+        let error = |wrong: Option<f64>| {
+            let mut machine = machine(2, 0.1);
+            for i in 0..1000_u32 {
+                let target = wrong.filter(|_| i == 100).unwrap_or(f64::from(i % 3));
+                machine.learn(&[(i % 3, 1.0)], target).unwrap();
+            }
+            let error = |i: u32| (machine.predict(&[(i, 1.0)]).unwrap() - f64::from(i)).abs();
+            error(0).max(error(1)).max(error(2))
+        };
+        assert!(error(None) < 0.01);
+        for wrong in [1e100, -1e100, 1e6] {
+            let error = error(Some(wrong));
+            assert!(error < 0.1, "after {wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_scale_follows_targets_that_stay_large() {
+        let mut targets = Moments::default();
+        for i in 0..2000_u32 {
+            let size = if i < 200 { 1.0 } else { 1e6 };
+            targets.add(f64::from(i % 2) * size);
+        }
+        assert!((0.3e6..1e6).contains(&targets.deviation()), "{targets:?}");
     }
 
     #[test]

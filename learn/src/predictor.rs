@@ -194,7 +194,8 @@ impl Loss {
 
     fn is_valid(&self) -> bool {
         let sums = [self.weight, self.error, self.mean_error];
-        let weight_max = 1.0 / (1.0 - KEEP);
+        // What the weight approaches, and room for rounding.
+        let weight_max = 1.0 / (1.0 - KEEP) + 1.0;
         sums.iter().all(|sum| (0.0..=LOSS_MAX).contains(sum))
             && self.weight <= weight_max
             && self.samples <= COUNT_MAX
