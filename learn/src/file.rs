@@ -283,7 +283,8 @@ impl Predictor {
         let is_right = |(from, count, width): (u64, usize, u32)| {
             let to = from.checked_add(count as u64).filter(|_| count > 0);
             let is_width = (1..=parts.encoder.columns()).contains(&width);
-            from >= first && to.is_some_and(|to| to <= end) && is_width
+            let is_few = is_width && count <= parts.fitted_max(width);
+            from >= first && to.is_some_and(|to| to <= end) && is_few
         };
         if !fitted.is_none_or(is_right) {
             return Err(content("the samples of the forest"));
@@ -423,6 +424,13 @@ mod tests {
             ("/samples/0/0", Json::from(1e200), "the samples"),
             ("/names/0/0", Json::from(1), "the names"),
             ("/settings/samples_max", Json::from(0), "the settings"),
+            ("/settings/samples_max", Json::from(1 << 17), "the settings"),
+            // Enough to store the samples, too few for the forest.
+            (
+                "/settings/samples_max",
+                Json::from(15),
+                "the samples of the forest",
+            ),
             ("/machine/factors", Json::Array(vec![]), "the weights"),
             ("/linear/bias/n", Json::from(-1.0), "the weights"),
         ];

@@ -73,14 +73,26 @@ impl Forest {
     /// See [`FitError`].
     pub fn fit(rows: &[Vec<f64>], targets: &[f64], settings: &Settings) -> Result<Self, FitError> {
         let features = check(rows, targets)?;
+        let columns = (0..features).flat_map(|column| rows.iter().map(move |row| row[column]));
+        Self::fit_columns(columns.collect(), targets.to_vec(), features, settings)
+    }
+
+    /// Fits a forest to samples that [`check`] would take, whose features come column by column: no
+    /// copy of them is made.
+    pub(crate) fn fit_columns(
+        columns: Vec<f64>,
+        targets: Vec<f64>,
+        features: usize,
+        settings: &Settings,
+    ) -> Result<Self, FitError> {
         let parameters = RandomForestRegressorParameters::default()
             .with_n_trees(settings.trees.into())
             .with_min_samples_leaf(settings.leaf_samples_min.max(1))
             .with_m(settings.split_features.clamp(1, features))
             .with_seed(settings.seed);
         let refused = |error: smartcore::error::Failed| FitError::Method(error.to_string());
-        let matrix = DenseMatrix::from_2d_vec(&rows.to_vec()).map_err(refused)?;
-        let fitted = RandomForestRegressor::fit(&matrix, &targets.to_vec(), parameters);
+        let matrix = DenseMatrix::new(targets.len(), features, columns, true).map_err(refused)?;
+        let fitted = RandomForestRegressor::fit(&matrix, &targets, parameters);
         Ok(Self {
             fitted: fitted.map_err(refused)?,
             features,

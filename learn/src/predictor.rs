@@ -42,7 +42,8 @@ pub struct Settings {
     pub repeats: u8,
     /// Of the forest; at most 1000 trees.
     pub forest: forest::Settings,
-    /// Samples that a forest is fitted to, the latest, from 1 to [`SAMPLES_MAX`].
+    /// Samples that a forest is fitted to, the latest, from 1 to [`SAMPLES_MAX`]; times its trees
+    /// at most [`LEAVES_MAX`].
     pub samples_max: usize,
     /// A refit is due after this part of the samples of the last one has come anew, from 0.01 to
     /// 10.
@@ -94,6 +95,7 @@ impl Settings {
             && u64::from(self.repeats) <= REPEATS_MAX
             && (1..=1000).contains(&self.forest.trees)
             && (1..=SAMPLES_MAX).contains(&self.samples_max)
+            && self.samples_max * usize::from(self.forest.trees) <= LEAVES_MAX
             && (0.01..=10.0).contains(&self.refit_growth)
             && (1.0..=1000.0).contains(&self.refit_error)
     }
@@ -283,16 +285,24 @@ impl Refit {
     /// # Errors
     /// [`FitError`], if the method refuses.
     pub fn run(self) -> Result<Refitted, FitError> {
-        let rows = self.samples.iter();
-        let rows: Vec<Vec<f64>> = rows
-            .map(|sample| dense(&sample.row, self.numbers, self.width))
-            .collect();
-        let targets: Vec<f64> = self.samples.iter().map(|sample| sample.target).collect();
+        let (count, features) = (self.samples.len(), self.width as usize);
+        if count == 0 || features == 0 {
+            return Err(FitError::Empty);
+        }
+        let mut columns = vec![0.0; count * features];
+        let mut targets = Vec::with_capacity(count);
+        for (place, sample) in self.samples.into_iter().enumerate() {
+            let row = dense(&sample.row, self.numbers, self.width);
+            for (column, value) in row.into_iter().enumerate() {
+                columns[column * count + place] = value;
+            }
+            targets.push(sample.target);
+        }
         Ok(Refitted(Fitted {
-            forest: Forest::fit(&rows, &targets, &self.settings)?,
+            forest: Forest::fit_columns(columns, targets, features, &self.settings)?,
             width: self.width,
             first: self.first,
-            count: self.samples.len(),
+            count,
         }))
     }
 }
@@ -458,7 +468,7 @@ impl Predictor {
         self.is_refitting = true;
         self.counts.taken = seen;
         self.counts.is_due = false;
-        let old = self.samples.len().saturating_sub(samples_max);
+        let old = self.samples.len().saturating_sub(self.fitted_max(width));
         Some(Refit {
             settings: forest,
             samples: self.samples.range(old..).cloned().collect(),
@@ -466,6 +476,12 @@ impl Predictor {
             width,
             first: self.first() + old as u64,
         })
+    }
+
+    /// Most samples that a forest with so many columns is fitted to.
+    pub(crate) fn fitted_max(&self, width: u32) -> usize {
+        let samples_max = CELLS_MAX / width.max(1) as usize;
+        samples_max.min(self.settings.samples_max)
     }
 
     /// Takes a forest in, and forgets the samples that it was not fitted to and that are older.
@@ -624,6 +640,13 @@ pub(crate) fn linear(settings: &Settings) -> fm_ftrl::Settings {
 
 /// Most samples that a forest is fitted to.
 pub const SAMPLES_MAX: usize = 1 << 16;
+
+/// Most samples times columns that a forest is fitted to, 128 MiB of numbers: of more columns than
+/// 256, fewer samples than [`SAMPLES_MAX`].
+pub const CELLS_MAX: usize = 1 << 24;
+
+/// Most samples times trees, and so most leaves of a forest: of 20 trees, [`SAMPLES_MAX`] samples.
+pub const LEAVES_MAX: usize = 1 << 21;
 
 /// What each new sample leaves of the weight of older ones in a loss: half after 128 samples.
 pub const KEEP: f64 = 0.9946;
