@@ -290,7 +290,10 @@ const REFUSALS: [(&str, &str); 44] = [
         "--trace PODS --gpus 8 --inflate 1.3 --policy fgd@elastic",
         "expected fgd",
     ),
-    ("--suite none", "fgd, gpucolo, mudi, muxflow, oltunes, predict"),
+    (
+        "--suite none",
+        "fgd, gpucolo, mudi, muxflow, oltunes, predict",
+    ),
     ("--suite fgd", "PILLION_DATA"),
     ("--suite fgd --neighbours measured", "of suite fgd"),
     ("--suite fgd --speed-max 1.2", "of suite fgd"),

@@ -264,16 +264,23 @@ impl Online {
         values: &[Value<'_>],
         target: f64,
     ) -> Result<Predictions, PredictionError> {
-        let seen = self.predictor.seen();
-        if self.refit.as_ref().is_some_and(|&(at, _)| at <= seen) {
-            self.take()?;
-        }
+        self.take_due()?;
         let predictions = self.predictor.learn(values, target)?;
         if let Some(refit) = self.predictor.poll_refit() {
             let at = self.predictor.seen() + REFIT_SAMPLES;
             self.refit = Some((at, thread::spawn(move || refit.run())));
         }
         Ok(predictions)
+    }
+
+    /// Takes a forest in, if its time has come: before a prediction, so that the forest that is
+    /// judged is the one that [`Self::learn`] compares.
+    fn take_due(&mut self) -> Result<(), PredictionError> {
+        let seen = self.predictor.seen();
+        if self.refit.as_ref().is_some_and(|&(at, _)| at <= seen) {
+            self.take()?;
+        }
+        Ok(())
     }
 
     /// Waits for the fit that runs, if one does.
@@ -309,20 +316,32 @@ impl Online {
 /// How well each learner predicts samples that it has not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// Samples that were learnt.
-    pub learnt: usize,
+    /// Samples that were learnt; None for several predictors together.
+    pub learnt: Option<usize>,
     /// Samples that were predicted.
     pub unseen: usize,
-    /// Which learner was served, but for names that the forest did not know.
-    pub serves: Learner,
-    /// R² of what was served: 1 - squared error ÷ that of a mean.
+    /// How many of these predictions each learner served.
+    pub served_by: ServedBy,
+    /// R² of what was served: 1 - squared error ÷ that of a constant.
     pub served: f64,
+    /// The same with the mean of the predicted samples themselves as the constant, of each network
+    /// or GPU its own: what a predictor that knows the level of a group and nothing else has is 0.
+    pub served_own_mean: f64,
     /// R² of the factorization machine.
     pub machine: f64,
     /// R² of the forest; that of the mean, 0, before there is one.
     pub forest: f64,
     /// R² of the linear machine.
     pub linear: f64,
+}
+
+/// Predictions that each learner served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServedBy {
+    /// The factorization machine.
+    pub machine: usize,
+    /// The forest.
+    pub forest: usize,
 }
 
 /// What a [`play`] comes to.
@@ -334,10 +353,12 @@ pub struct Report {
     pub accuracy: Vec<Accuracy>,
     /// Which learner was served, from which sample on.
     pub served: Vec<(u64, Learner)>,
-    /// Prequential quality at the end.
+    /// Prequential quality at the end, older errors forgotten.
     pub quality: [Score; 3],
-    /// Prequential R² of what was served over all samples, with the mean of the targets before
-    /// each; 0 without an error.
+    /// That of what was served, to be compared with `quality`.
+    pub served_quality: Score,
+    /// Prequential R² of what was served over all samples, none forgotten, with the mean of the
+    /// targets before each; 0 without an error.
     pub prequential: f64,
     /// Forests that were fitted.
     pub refits: usize,
@@ -358,10 +379,11 @@ pub fn play(
     let (mut accuracy, mut served) = (Vec::new(), Vec::new());
     let (mut error, mut mean_error, mut sum) = (0.0, 0.0, 0.0);
     for (count, sample) in samples.iter().enumerate() {
+        online.take_due()?;
         if counts.contains(&count) {
-            let rest = &samples[count..];
-            let errors = Errors::of(&online.predictor, rest.iter(), mean(rest))?;
-            accuracy.push(errors.accuracy(count, online.predictor.served()));
+            let rest: Vec<&Sample> = samples[count..].iter().collect();
+            let errors = Errors::of(&online.predictor, &rest, mean(&rest))?;
+            accuracy.push(errors.accuracy(Some(count)));
         }
         let serves = online.predictor.served();
         if served.last().is_none_or(|&(_, last)| last != serves) {
@@ -381,6 +403,7 @@ pub fn play(
         accuracy,
         served,
         quality: online.predictor.quality(),
+        served_quality: online.predictor.served_quality(),
         prequential: if mean_error > 0.0 {
             1.0 - error / mean_error
         } else {
@@ -406,12 +429,14 @@ pub struct Unseen {
     /// The network or the GPU; `all` for the samples of all together.
     pub name: String,
     /// R² with the mean of what was learnt: the best constant for those who have seen nothing else.
+    /// Where a group is far from the others that constant is easily beaten, so
+    /// [`Accuracy::served_own_mean`] is the harder measure.
     pub accuracy: Accuracy,
 }
 
 /// For each network, or GPU: a predictor that has seen nothing of it, then so many of its samples
-/// (`shots`), predicts the rest of them. The last one, `all`, is over the samples of all; its
-/// counts are sums, and it says what was served last.
+/// (`shots`), predicts the rest of them. The last one, `all`, is over the samples of all, where
+/// groups that are predicted well hide others that are not.
 ///
 /// # Errors
 /// See [`PredictionError`].
@@ -429,7 +454,7 @@ pub fn unseen(
     };
     let names: BTreeSet<String> = samples.iter().map(key).collect();
     let mut all = Vec::new();
-    let (mut errors, mut counts, mut serves) = (Errors::default(), 0, Learner::Machine);
+    let mut errors = Errors::default();
     for name in names {
         let is_beside = |sample: &Sample| {
             let beside = sample.beside.as_ref();
@@ -444,47 +469,54 @@ pub fn unseen(
             with_values(sample, |values| online.learn(values, sample.target))?;
         }
         online.finish()?;
-        let own = Errors::of(&online.predictor, rest.iter().copied(), mean(&learnt))?;
+        let own = Errors::of(&online.predictor, rest, mean(&learnt))?;
         errors.add(&own);
-        counts += learnt.len();
-        serves = online.predictor.served();
-        let accuracy = own.accuracy(learnt.len(), serves);
+        let accuracy = own.accuracy(Some(learnt.len()));
         all.push(Unseen { name, accuracy });
     }
     all.push(Unseen {
         name: "all".to_owned(),
-        accuracy: errors.accuracy(counts, serves),
+        accuracy: errors.accuracy(None),
     });
     Ok(all)
 }
 
-/// Sums of squared errors: of what is served, of all learners, and of a constant.
+/// Sums of squared errors: of what is served, of all learners, and of two constants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Errors {
     samples: usize,
+    served_by: ServedBy,
     served: f64,
     learners: [f64; 3],
     constant: f64,
+    own_mean: f64,
 }
 
 impl Errors {
-    fn of<'a>(
+    fn of(
         predictor: &Predictor,
-        samples: impl Iterator<Item = &'a Sample>,
+        samples: &[&Sample],
         constant: f64,
     ) -> Result<Self, PredictorError> {
         let mut errors = Self::default();
+        let own_mean = mean(samples);
         for sample in samples {
             let predictions = with_values(sample, |values| predictor.predictions(values))?;
             let error =
                 |predicted: Option<f64>| (sample.target - predicted.unwrap_or(constant)).powi(2);
             errors.samples += 1;
             let served = with_values(sample, |values| predictor.predict(values))?;
+            match served.map(|served| served.served) {
+                Some(Learner::Forest) => errors.served_by.forest += 1,
+                Some(_) => errors.served_by.machine += 1,
+                None => {}
+            }
             errors.served += error(served.map(|served| served.value));
             for (sum, predicted) in errors.learners.iter_mut().zip(predictions) {
                 *sum += error(predicted);
             }
             errors.constant += error(None);
+            errors.own_mean += error(Some(own_mean));
         }
         Ok(errors)
     }
@@ -492,20 +524,24 @@ impl Errors {
     fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.served += other.served;
+        self.served_by.machine += other.served_by.machine;
+        self.served_by.forest += other.served_by.forest;
         self.constant += other.constant;
+        self.own_mean += other.own_mean;
         for (sum, other) in self.learners.iter_mut().zip(other.learners) {
             *sum += other;
         }
     }
 
-    fn accuracy(&self, learnt: usize, serves: Learner) -> Accuracy {
+    fn accuracy(&self, learnt: Option<usize>) -> Accuracy {
         let r2 = |error: f64| 1.0 - error / self.constant;
         let [machine, forest, linear] = self.learners.map(r2);
         Accuracy {
             learnt,
             unseen: self.samples,
-            serves,
+            served_by: self.served_by,
             served: r2(self.served),
+            served_own_mean: 1.0 - self.served / self.own_mean,
             machine,
             forest,
             linear,

@@ -2,8 +2,9 @@
 //! not seen. The measurements are not part of the repository (`testing::data`).
 //!
 //! Settings were chosen with the seeds 100 to 102 for the order of samples; the seeds here are
-//! others. That the machine is served where a name is newer than the forest was decided when the
-//! results of what was left out, here, had been seen.
+//! others, but the rows are the same, so this is no holdout. Two rules were chosen when results of
+//! the seed 1 here had been seen: that the machine is served where a name is newer than the forest,
+//! and that an error far above those of late makes a refit due (OLTunes' θ).
 
 #[macro_use]
 extern crate testing;
@@ -49,6 +50,7 @@ fn means(target: Target, settings: Settings) -> [Accuracy; 2] {
         };
         Accuracy {
             served: of(|one| one.served),
+            served_own_mean: of(|one| one.served_own_mean),
             machine: of(|one| one.machine),
             forest: of(|one| one.forest),
             linear: of(|one| one.linear),
@@ -57,6 +59,13 @@ fn means(target: Target, settings: Settings) -> [Accuracy; 2] {
     };
     let means = [at(0), at(1)];
     println!("{target:?}, {} repeats: {means:.3?}", settings.repeats);
+    for report in &reports {
+        let (all, late) = (report.prequential, report.served_quality);
+        println!(
+            "prequential {all:.3}, of late {late:.3?}, served {:?}",
+            report.served
+        );
+    }
     // Which one is better is known only afterwards.
     for one in means {
         assert!(one.served > one.machine.max(one.forest) - 0.01, "{one:?}");
@@ -90,7 +99,7 @@ fn log_throughput_is_predicted_as_well_as_oltunes_says() {
     assert!(late.machine > late.linear + 0.1);
 }
 
-/// The machine as OLTunes has it, without repeats.
+/// Each sample once, as OLTunes has it.
 #[test]
 fn the_machine_alone_and_with_each_sample_once_reaches_it_too() {
     let [early, late] = means(Target::LogThroughput, without_repeats());
@@ -125,13 +134,13 @@ fn what_is_served_is_the_better_one_of_the_two() {
     assert!(forest.r2 > machine.r2 && machine.r2 > linear.r2);
 }
 
-/// With each other's targets nothing is left to learn; what is learnt anyway is noise, so R² falls
-/// below 0.
+/// With each other's targets nothing is left to learn; what is learnt anyway is noise.
 #[test]
 fn permuted_targets_cannot_be_predicted() {
     for target in [Target::LogThroughput, Target::Speed] {
         let permuted = with_permuted_targets(&measured(target), 1);
         let report = played(&permuted, Settings::default(), 1);
+        println!("{target:?}, permuted: {report:.3?}");
         assert!(report.prequential <= 0.05, "{report:?}");
         for one in report.accuracy {
             for r2 in [one.served, one.machine, one.forest, one.linear] {
@@ -170,6 +179,58 @@ fn ids_can_be_memorised_and_predict_nothing() {
         1.0 - error / constant
     );
     assert!(error < 0.5 * constant);
+}
+
+/// R² of machine and forest on the samples after the first 500; with a field more, or not, that
+/// names each sample.
+fn held_out(samples: &[Sample], has_ids: bool) -> [f64; 2] {
+    let mut fields = schema().fields().to_vec();
+    fields.extend(has_ids.then(|| Field::category("id", 2048)));
+    let schema = Schema::new(fields).expect("the fields of a schema and one more name");
+    let predictor = Predictor::new(schema, Settings::default()).expect("settings in range");
+    let mut online = Online::of(predictor);
+    let (first, rest) = samples.split_at(500);
+    let row = |values: &[Value<'_>], take: &mut dyn FnMut(&[Value<'_>]), id: &str| {
+        let id = has_ids.then_some(Value::Name(id));
+        let values: Vec<Value<'_>> = values.iter().copied().chain(id).collect();
+        take(&values);
+    };
+    for (id, sample) in first.iter().enumerate() {
+        let mut learn = |values: &[Value<'_>]| {
+            let learnt = online.learn(values, sample.target);
+            learnt.unwrap_or_else(|error| panic!("{error}"));
+        };
+        with_values(sample, |values| row(values, &mut learn, &id.to_string()));
+    }
+    online.finish().unwrap_or_else(|error| panic!("{error}"));
+    let mean = rest.iter().map(|one| one.target).sum::<f64>() / rest.len() as f64;
+    let (mut errors, mut constant) = ([0.0; 2], 0.0);
+    for (id, sample) in rest.iter().enumerate() {
+        let mut predict = |values: &[Value<'_>]| {
+            let all = online.predictor.predictions(values);
+            let [machine, forest, _] = all.unwrap_or_else(|error| panic!("{error}"));
+            for (error, predicted) in errors.iter_mut().zip([machine, forest]) {
+                *error += (sample.target - predicted.unwrap_or(mean)).powi(2);
+            }
+        };
+        let id = (500 + id).to_string();
+        with_values(sample, |values| row(values, &mut predict, &id));
+        constant += (sample.target - mean).powi(2);
+    }
+    errors.map(|error| 1.0 - error / constant)
+}
+
+/// Beside all fields of the real schema too.
+#[test]
+fn a_field_that_names_each_sample_makes_what_is_served_no_better() {
+    let samples = shuffled(&measured(Target::Speed), 1);
+    let [with, without] = [true, false].map(|has_ids| held_out(&samples, has_ids));
+    println!("machine and forest with ids: {with:.3?}, without: {without:.3?}");
+    // The machine gains .02: the field takes up what is particular to each sample. The forest, which
+    // is served, loses .09.
+    let best = |[machine, forest]: [f64; 2]| machine.max(forest);
+    assert!(best(with) < best(without) && best(without) > 0.85);
+    assert!(with[0] < without[0] + 0.03);
 }
 
 /// Each name that a field can have is had by many samples.
@@ -217,14 +278,23 @@ fn over_all(all: &[Unseen]) -> f64 {
     all.last().expect("the sum of all").accuracy.served
 }
 
-/// A GPU that was never seen is predicted from its peaks: better than a constant.
+/// A GPU that was never seen is predicted from its peaks. Taken together: a K80's speeds are not.
 #[test]
-fn an_unseen_gpu_is_predicted_better_than_a_constant() {
+fn unseen_gpus_together_are_predicted_better_than_by_the_mean_of_the_others() {
     for (target, least) in [(Target::LogThroughput, 0.3), (Target::Speed, 0.3)] {
         let of_none = over_all(&left_out(target, Left::Gpu, 0));
         assert!(of_none > least, "{of_none}");
         // Some samples of it are what OLTunes assumes to be there.
-        assert!(over_all(&left_out(target, Left::Gpu, 40)) > 0.5);
+        let of_some = left_out(target, Left::Gpu, 40);
+        assert!(over_all(&of_some) > 0.5);
+        // Each of them then, and by the mean of its own too.
+        for one in &of_some {
+            let accuracy = one.accuracy;
+            assert!(
+                accuracy.served > 0.3 && accuracy.served_own_mean > 0.3,
+                "{one:?}"
+            );
+        }
     }
 }
 
@@ -245,15 +315,15 @@ fn a_forest_knows_of_what_is_new_since_errors_bring_refits() {
 }
 
 /// Of a network that was never seen only the batch is known. How far it is slowed down follows in
-/// part from its neighbour and the GPU.
+/// part from its neighbour and the GPU. Taken together: of some networks it does not.
 #[test]
-fn the_speed_of_an_unseen_network_is_predicted_better_than_by_a_constant() {
+fn speeds_of_unseen_networks_together_are_predicted_better_than_by_the_mean_of_the_others() {
     assert!(over_all(&left_out(Target::Speed, Left::Network, 0)) > 0.0);
     assert!(over_all(&left_out(Target::Speed, Left::Network, 40)) > 0.5);
 }
 
-/// How many steps it does alone follows from nothing that is known of it: a constant is as good,
-/// until there are some samples, as OLTunes assumes.
+/// How many steps it does alone follows from nothing that is known of it: the mean of the others is
+/// as good, until there are some samples, as OLTunes assumes.
 #[test]
 fn the_throughput_of_an_unseen_network_takes_some_samples() {
     let unseen = over_all(&left_out(Target::LogThroughput, Left::Network, 0));

@@ -177,6 +177,7 @@ fn lines_of(target: &str, seeds: &[u64], reports: &[Report], kept: &[Kept]) -> V
             "prequential_r2": report.prequential,
             "served": report.served,
             "learners": report.quality,
+            "served_quality": report.served_quality,
             "accuracy": report.accuracy,
         }))
     });
@@ -201,44 +202,52 @@ fn print(target: &str, samples: usize, reports: &[Report], kept: &[Kept]) -> Res
         "linear",
         "forest",
         "served",
+        "own mean",
     ]);
-    let row = |name: String, of: &[&Accuracy]| {
-        let part = |read: fn(&Accuracy) -> f64| {
-            let value = mean(of.iter().map(|&one| read(one))).unwrap_or_default();
-            format!("{value:.3}")
-        };
-        [
-            name,
-            part(|one| one.machine),
-            part(|one| one.linear),
-            part(|one| one.forest),
-            part(|one| one.served),
-        ]
-    };
     for (place, count) in COUNTS.iter().enumerate() {
-        let of: Vec<&Accuracy> = reports
-            .iter()
-            .filter_map(|one| one.accuracy.get(place))
-            .collect();
-        shown.add_row(row(format!("after {count} samples"), &of));
+        let of = reports.iter().filter_map(|one| one.accuracy.get(place));
+        shown.add_row(row(
+            format!("after {count} samples"),
+            &of.collect::<Vec<_>>(),
+        ));
     }
     for kept in kept {
-        let Some(all) = kept.all.last() else { continue };
-        let name = match kept.shots {
-            0 => format!("a {} never seen", kept.left),
-            shots => format!("a {} of which {shots} samples were", kept.left),
-        };
-        shown.add_row(row(name, &[&all.accuracy]));
+        for one in &kept.all {
+            let name = match kept.shots {
+                0 => format!("{} {}, never seen", kept.left, one.name),
+                shots => format!("{} {}, {shots} samples seen", kept.left, one.name),
+            };
+            shown.add_row(row(name, &[&one.accuracy]));
+        }
     }
-    let serves = reports.iter().map(|report| served(&report.served));
-    let serves: Vec<String> = serves.collect();
+    let serves: Vec<String> = reports.iter().map(|one| served(&one.served)).collect();
+    let late = reports.iter().filter_map(|one| one.served_quality.r2);
     out::line(format_args!(
-        "{NAME}: {target}, {samples} samples in random order, means of {} orders\n{shown}\n\
-         served: {}. Prequential R2 of what was served: {:.3}. Recorded measurements (Gavel: K80, P100, V100).\n",
+        "{NAME}: {target}, {samples} samples in random order, means of {} orders; what is kept from the predictor in one order\n{shown}\n\
+         own mean: of what was served, against the mean of the predicted samples themselves, of each network or GPU its own; the other columns \
+         of a row with a network or GPU are against the mean of what was learnt.\n\
+         Served at the end: {}. Prequential R2 of what was served: {:.3} over all samples, {:.3} of late. Recorded measurements (Gavel: K80, P100, V100).\n",
         reports.len(),
         serves.join("; "),
         mean(reports.iter().map(|report| report.prequential)).unwrap_or_default(),
+        mean(late).unwrap_or_default(),
     ))
+}
+
+/// Means.
+fn row(name: String, of: &[&Accuracy]) -> [String; 6] {
+    let part = |read: fn(&Accuracy) -> f64| {
+        let value = mean(of.iter().map(|&one| read(one))).unwrap_or_default();
+        format!("{value:.3}")
+    };
+    [
+        name,
+        part(|one| one.machine),
+        part(|one| one.linear),
+        part(|one| one.forest),
+        part(|one| one.served),
+        part(|one| one.served_own_mean),
+    ]
 }
 
 /// Which learner was served last, from which sample on, and how often that changed.
@@ -273,13 +282,9 @@ fn write_model(folder: &Path, target: &str, samples: &[Sample], seed: u64) -> Re
     out::file(folder, &name, &text)?;
     let read = Predictor::from_bytes(&name, text.as_bytes())?;
     for sample in &samples {
-        let both =
-            [&online.predictor, &read].map(|one| with_values(sample, |row| one.predict(row)));
-        let [Ok(written), Ok(read)] = both else {
-            continue;
-        };
+        let predict = |one: &Predictor| with_values(sample, |row| one.predict(row));
         ensure!(
-            written == read,
+            predict(&online.predictor)? == predict(&read)?,
             "{name}: reads as another model than was written"
         );
     }
