@@ -563,7 +563,7 @@ fn the_suite_predict_judges_learners_by_what_they_have_not_seen() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let orders = lines.iter().filter(|line| line["accuracy"].is_array());
+    let orders = lines.iter().filter(|line| line["served"].is_array());
     let orders: Vec<&Value> = orders.collect();
     assert_eq!(orders.len(), 2);
     for line in orders {
