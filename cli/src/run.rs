@@ -276,7 +276,7 @@ fn slo_of(text: &str) -> Result<SloAsked, String> {
     SloAsked::parse(text).ok_or_else(|| format!("expected {}", slo::EXPECTED))
 }
 
-/// Flag, else environment; refused like [`slo`].
+/// Flag, else environment; refused like [`slo()`].
 fn cap(options: &Options, class: JobClass) -> Result<Option<Cap>, Failure> {
     let set = std::env::var("PILLION_COMPUTE").ok();
     let set = set.filter(|text| options.compute.is_none() && !text.is_empty());
