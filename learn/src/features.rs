@@ -67,8 +67,22 @@ impl Field {
 
 /// The fields of all samples of a model, in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<Field>", into = "Vec<Field>")]
 pub struct Schema(Vec<Field>);
+
+impl TryFrom<Vec<Field>> for Schema {
+    type Error = SchemaError;
+
+    fn try_from(fields: Vec<Field>) -> Result<Self, SchemaError> {
+        Self::new(fields)
+    }
+}
+
+impl From<Schema> for Vec<Field> {
+    fn from(schema: Schema) -> Self {
+        schema.0
+    }
+}
 
 /// Why fields are no schema.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -442,6 +456,9 @@ mod tests {
         let range = vec![Field::number("a", 1.0, 1.0)];
         assert!(refused(range).starts_with("field \"a\": the range 1 to 1: "));
         let columns = vec![Field::category("a", u16::MAX)];
+        let read = serde_json::to_string(&columns).unwrap();
+        let read = serde_json::from_str::<Schema>(&read).unwrap_err();
+        assert_eq!(read.to_string(), refused(columns.clone()));
         assert_eq!(refused(columns), "65535 columns: expected at most 4096");
     }
 }
