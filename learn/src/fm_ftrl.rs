@@ -12,8 +12,8 @@
 //! squares), for each factor: `K` operations for each feature that is not 0. Without factors the
 //! machine is linear.
 //!
-//! Each coordinate (a weight, or one factor of one feature) learns alone. With its gradient `g` of
-//! half the squared error:
+//! Each coordinate (a weight, or one factor of one feature) learns alone. The loss of a sample is
+//! half its squared error; `g` is the derivative of the loss by the coordinate:
 //!
 //! ```text
 //! sigma = (sqrt(n + g g) - sqrt(n)) / alpha
@@ -21,15 +21,21 @@
 //! u = 0 if |z| <= l1, else -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)
 //! ```
 //!
-//! OLTunes' listing lacks `sigma u`; without this term the rule is not a descent by small steps.
+//! OLTunes' listing lacks `sigma u`. Without this term the rule is dual averaging: `z` is the sum of
+//! all gradients, and each step is taken from 0 rather than from where the coordinate is.
 //!
-//! For weights, `u` is the weight. For factors it cannot be: where all factors are 0 all their
-//! gradients are 0 for ever, and a random start is lost at the first update, as `u` is a function
-//! of `z` and `n` alone. So a factor is an *offset* and `u`. Offsets are drawn once, and
-//! regularisation pulls towards them.
+//! For weights, `u` is the weight. Factors need more: where all are 0 all their gradients are 0 for
+//! ever, and a random start is lost at the first update, as `u` is a function of `z` and `n` alone.
+//! So a factor is an *offset* and `u`. Offsets are drawn once, and regularisation pulls towards
+//! them. (To begin with `z = -v (beta / alpha + l2)` would keep a start `v` too; regularisation
+//! would then pull towards 0, where factors die.)
 //!
 //! Targets are standardised by the mean and the deviation of all samples so far, so that rates do
 //! not depend on the unit. Features are expected to be about 1, as [`crate::features`] gives them.
+//!
+//! So this is not the machine of the paper to the letter: `sigma u`, offsets, standardised targets,
+//! clipped errors ([`DEVIATIONS_MAX`]), rates of their own for factors, an `l1` of 0 by default and
+//! repeats ([`crate::predictor::Settings::repeats`]) are ours. The paper states no rates.
 
 use serde::{Deserialize, Serialize};
 

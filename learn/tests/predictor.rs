@@ -138,7 +138,7 @@ fn what_the_forest_cannot_know_does_not_count_against_it() {
 }
 
 #[test]
-fn loss_is_forgotten_so_what_is_served_follows_the_job() {
+fn when_jobs_change_the_learner_that_predicts_the_new_ones_is_served() {
     let mut predictor = predictor();
     learn(&mut predictor, 0..400, jump);
     assert_eq!(predictor.served(), Learner::Forest);
