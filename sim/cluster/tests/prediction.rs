@@ -220,17 +220,23 @@ fn held_out(samples: &[Sample], has_ids: bool) -> [f64; 2] {
     errors.map(|error| 1.0 - error / constant)
 }
 
-/// Beside all fields of the real schema too.
+/// Beside all fields of the real schema too: the forest loses, and the machine is as it was (it
+/// gains .02 in one order and loses less in the others). What is allowed, .01, was chosen when this
+/// was known; a name that tells something of another sample would be worth much more.
 #[test]
-fn a_field_that_names_each_sample_makes_what_is_served_no_better() {
-    let samples = shuffled(&measured(Target::Speed), 1);
-    let [with, without] = [true, false].map(|has_ids| held_out(&samples, has_ids));
-    println!("machine and forest with ids: {with:.3?}, without: {without:.3?}");
-    // The machine gains .02: the field takes up what is particular to each sample. The forest, which
-    // is served, loses .09.
-    let best = |[machine, forest]: [f64; 2]| machine.max(forest);
-    assert!(best(with) < best(without) && best(without) > 0.85);
-    assert!(with[0] < without[0] + 0.03);
+fn a_field_that_names_each_sample_makes_no_prediction_better() {
+    let mut gains = [0.0; 2];
+    for seed in SEEDS {
+        let samples = shuffled(&measured(Target::Speed), seed);
+        let [with, without] = [true, false].map(|has_ids| held_out(&samples, has_ids));
+        println!("machine and forest with ids: {with:.3?}, without: {without:.3?}");
+        for (gain, (with, without)) in gains.iter_mut().zip(with.into_iter().zip(without)) {
+            assert!(without > 0.7, "{without}");
+            *gain += (with - without) / SEEDS.count() as f64;
+        }
+    }
+    println!("mean gains: {gains:.3?}");
+    assert!(gains[0] < 0.01 && gains[1] < 0.0, "{gains:?}");
 }
 
 /// Each name that a field can have is had by many samples.
