@@ -5,7 +5,7 @@
 //! |---|---|
 //! | decision, 6742 GPUs | 99th percentile of `Placement::place` in `cluster_sim::days` |
 //! | decision, 1000 GPUs | the same for Mudi's experiment, which has services |
-//! | interference | a fit of one service's model from 35 curves; the 99th percentile of predictions |
+//! | interference | a fit of a service's model from 35 curves; 99th percentile of predictions |
 //! | days | the whole run: events, speeds, decisions, sums |
 //!
 //! The traces are read from the folder in `PILLION_DATA`. Targets: 1 ms with 1000 GPUs, 10 ms with
@@ -142,8 +142,8 @@ fn services(data: &Path) -> anyhow::Result<Row> {
 const FITS: usize = 20;
 const PREDICTIONS: u32 = 10_000;
 
-/// The model of ResNet-50 beside Mudi's five trainings, asked for the other four. A prediction is to
-/// take 20 µs at most, as one of throughput is (OLTunes); a fit is off the path of decisions.
+/// The model of ResNet-50 beside Mudi's five trainings, asked for the other four. A prediction is
+/// to take 20 µs at most, as one of throughput is (OLTunes); a fit is off the path of decisions.
 fn interference() -> anyhow::Result<[Row; 2]> {
     let table = ServiceTable::a100()?;
     let places = SEEN

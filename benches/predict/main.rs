@@ -5,7 +5,7 @@
 //! |---|---|
 //! | machine | `FmFtrl::predict` and `FmFtrl::learn`, of rows that are encoded |
 //! | forest | `Forest::predict`, of dense rows |
-//! | service | `Predictor::predict` and `Predictor::learn`: names to columns, all learners, repeats |
+//! | service | `Predictor::predict` and `learn`: names to columns, all learners, repeats |
 //! | refit | `Refit::run`, on another thread in a daemon, hence without a target |
 //!
 //! The samples are Gavel's (`cluster_sim::prediction`), from the folder that `PILLION_DATA` names.

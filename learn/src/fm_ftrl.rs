@@ -21,8 +21,8 @@
 //! u = 0 if |z| <= l1, else -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)
 //! ```
 //!
-//! OLTunes' listing lacks `sigma u`. Without this term the rule is dual averaging: `z` is the sum of
-//! all gradients, and each step is taken from 0 rather than from where the coordinate is.
+//! OLTunes' listing lacks `sigma u`. Without this term the rule is dual averaging: `z` is the sum
+//! of all gradients, and each step is taken from 0 rather than from where the coordinate is.
 //!
 //! For weights, `u` is the weight. Factors need more: where all are 0 all their gradients are 0 for
 //! ever, and a random start is lost at the first update, as `u` is a function of `z` and `n` alone.

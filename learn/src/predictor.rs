@@ -2,12 +2,13 @@
 //! side. The one that has predicted better of late is served.
 //!
 //! OLTunes has the machine alone, and reports that it beats a forest; on recorded speeds of jobs
-//! beside others the forest wins, on throughputs neither (docs/cluster.md). So both run, and what is
-//! served is decided by *prequential* loss: each sample is predicted before it is learnt, so a
+//! beside others the forest wins, on throughputs neither (docs/cluster.md). So both run, and what
+//! is served is decided by *prequential* loss: each sample is predicted before it is learnt, so a
 //! learner is judged only by what it had not seen. The squared errors are forgotten exponentially
-//! ([`KEEP`]). Where a name is newer than the forest, the machine is served whatever its loss (on
-//! Gavel's measurements this rule was chosen after results with it had been seen). A linear machine runs along as a yardstick
-//! and is never served: it is what the machine becomes if its factors learn nothing.
+//! ([`KEEP`]). Where a name is newer than the forest, the machine is served whatever its loss.
+//! (This rule was chosen after its results on Gavel's measurements were seen.) A linear machine
+//! runs along as a yardstick and is never served: the machine becomes that if its factors learn
+//! nothing.
 //!
 //! The machine learns each sample at once, and then a few stored ones again ([`Settings::repeats`];
 //! OLTunes has none). A forest cannot learn one more sample, so it is fitted anew in the
@@ -57,8 +58,8 @@ pub struct Settings {
 
 impl Default for Settings {
     /// Chosen on Gavel's throughputs, with other orders of samples than those that tests judge, but
-    /// of the same rows: no holdout. [`Self::refit_error`] was first tried when results of the first
-    /// of these orders had been seen.
+    /// of the same rows: no holdout. [`Self::refit_error`] was first tried when results of the
+    /// first of these orders had been seen.
     ///
     /// Twenty trees predict as well as a hundred there (R² within 0.005). 99 of 100 predictions of
     /// such a forest take below 6 us at a load of 2, and 23 us at 4 (benches/README.md; the target

@@ -56,8 +56,8 @@ const HEADINGS: [&str; 14] = [
     "verdict",
 ];
 
-/// From targets of [`FAR_TIMES`] times alone on, best-effort work should get [`FAR_GAIN`] times what
-/// it gets without marks.
+/// From targets of [`FAR_TIMES`] times alone on, best-effort work should get [`FAR_GAIN`] times
+/// what it gets without marks.
 const FAR_TIMES: f64 = 2.0;
 const FAR_GAIN: f64 = 1.1;
 

@@ -11,18 +11,19 @@
 //! |---|---|
 //! | `oltunes` | as published, with the readings of `cluster`'s modules of it |
 //! | `orion-first-free` | Orion's sharing, on the first GPU that is free |
-//! | `reserve-and-pack` | A100s are kept for large models, all others packed onto the rest, by MPS |
-//! | `pillion` | the same prediction, affinity and objective as `oltunes`, with deadlines, classes and balance |
+//! | `reserve-and-pack` | A100s are for large models, all others are packed onto the rest; MPS |
+//! | `pillion` | predicts and scores as `oltunes`, with deadlines, classes and balance |
 //! | `NAME@PART` | an ablation |
 //!
 //! # What is chosen here
 //!
 //! - [`LOADS`], [`SPAN_S`], and what `requests` says of batches and deadlines.
-//! - **Energy**: ∫ P dt of all eight GPUs, all on until [`DRAIN_S`] after the last request could come, with P linear in the SMs in
-//!   use between rest and board power. Work after the horizon counts as well, so that no policy
-//!   saves by being late. The EPC of the paper is given too, as a score.
-//! - **Utilisation**: SMs in use, mean over the horizon; its *spread* is the greatest less the least
-//!   of the eight.
+//! - **Energy**: ∫ P dt of all eight GPUs, all on until [`DRAIN_S`] after the last request could
+//!   come, with P linear in the SMs in use between rest and board power. Work after the horizon
+//!   counts as well, so that no policy saves by being late. The EPC of the paper is given too, as a
+//!   score.
+//! - **Utilisation**: SMs in use, mean over the horizon; its *spread* is the greatest less the
+//!   least of the eight.
 //! - Loading of models, and the scheduler's own time, take nothing.
 //!
 //! Times are ns of virtual time; latencies count from arrival.
@@ -54,8 +55,9 @@ use world::{Policy, Run, Served};
 /// Loads: the rates of Table 7, and a stress of latency-critical requests.
 pub const LOADS: [(&str, Load); 2] = [("table-7", Load::TABLE_7), ("stress", STRESS)];
 
-/// Of vision, which is latency-critical, twelve times the rates. Up to eight times Orion on the first
-/// free GPU is late with less than one request in two thousand, as every GPU has room for one.
+/// Of vision, which is latency-critical, twelve times the rates. Up to eight times Orion on the
+/// first free GPU is late with less than one request in two thousand, as every GPU has room for
+/// one.
 const STRESS: Load = Load {
     vision: 12.0,
     language: 1.0,

@@ -24,7 +24,7 @@
 //! | `pillion` | the greatest predicted speed of the training, of those services that are predicted to keep their targets |
 //! | `exhaustive` | the greatest true speed with at most [`LATE_MAX`] late requests, by trying all settings: the best for each arrival |
 //! | `inverted` | the reverse of `pillion` |
-//! | `mudi-slope-learnt`, `pillion-learnt` | as without `-learnt`, but four of the nine trainings were never run before |
+//! | `mudi-slope-learnt`, `pillion-learnt` | the same, four of nine trainings never run before |
 //!
 //! Under the last two, curves and speeds of the four trainings ([`crate::interference::UNSEEN`])
 //! are predicted from their layers ([`learn::interference`]), and for `pillion-learnt` also from

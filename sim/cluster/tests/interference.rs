@@ -40,10 +40,10 @@ fn five_trainings_are_seen_and_the_other_four_are_asked() {
     assert_eq!(ALL.len(), SERVICES.len());
 }
 
-/// Mudi's 6.4 % with six samples. Its 4.3 % with seven is missed: 5.9 %, and 6.8 % at the two shares
-/// that the lines were not fitted to. No choice of shares would meet it by much: fitted by least
-/// squares to all nine shares that the error is of, two lines have 5.7 %. The paper's own have 3.8 %. With large batches our latencies are in proportion to 1 ⁄ Δ from 10 % of the GPU to
-/// 90 %, which has no knee.
+/// Mudi's 6.4 % with six samples. Its 4.3 % with seven is missed: 5.9 %, and 6.8 % at the two
+/// shares that the lines were not fitted to. Two lines fitted by least squares to all nine shares
+/// have 5.7 %. The paper's own curves have 3.8 %. With large batches our latencies are in
+/// proportion to 1 ⁄ Δ from 10 % of the GPU to 90 %, which has no knee.
 #[test]
 fn two_lines_fit_within_six_per_cent() {
     let table = table();
@@ -94,8 +94,8 @@ fn ninety_latencies_are_enough_for_each_service() {
     assert!(latency(90) <= 0.07 && latency(90) < 0.8 * latency(30));
 }
 
-/// The paper's errors of numbers are with 70 latencies: here eleven curves. They are met in the mean
-/// of the draws. Single draws may miss: one that leaves a batch out guesses its level.
+/// The paper's errors of numbers are with 70 latencies: here eleven curves. They are met in the
+/// mean of the draws. Single draws may miss: one that leaves a batch out guesses its level.
 #[test]
 fn seventy_latencies_are_enough_for_the_numbers() {
     let judged = drawn(70, &ALL);
@@ -124,9 +124,9 @@ fn layers_of_five_networks_say_nothing_of_a_sixth() {
 /// the service. Chosen by the networks seen, it lowers the errors of both slopes, of l0 and of the
 /// training's speed. It is wrong about one of four: a layer of the graph network takes half as long
 /// again as one of ResNet-50 (0.164 and 0.112 ms), in many small kernels. Over all 126 ways to see
-/// five of the nine trainings (`examples/interference.rs`) it helps little: the mean error of speeds
-/// is 19 %, that of the mean of the seen 21 %, and squared errors of numbers are 5 to 14 % above
-/// those of the mean. Five networks are few.
+/// five of the nine trainings (`examples/interference.rs`) it helps little: the mean error of
+/// speeds is 19 %, that of the mean of the seen 21 %, and squared errors of numbers are 5 to 14 %
+/// above those of the mean. Five networks are few.
 #[test]
 fn the_time_of_a_layer_says_more_than_the_layers_and_misleads_about_the_graph_network() {
     let (layers, timed) = (mudi(false), mudi(true));
@@ -157,8 +157,8 @@ fn the_time_of_a_layer_says_more_than_the_layers_and_misleads_about_the_graph_ne
 }
 
 /// Learnt under the layers of another, a training's curves say nothing of unseen ones. On the
-/// table's own numbers that is so of their own layers as well, wherever the mean is chosen; the test
-/// after this one has numbers that layers decide.
+/// table's own numbers that is so of their own layers as well, wherever the mean is chosen; the
+/// test after this one has numbers that layers decide.
 #[test]
 fn layers_that_are_another_s_teach_nothing() {
     for has_time in [false, true] {

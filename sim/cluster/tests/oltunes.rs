@@ -1,5 +1,6 @@
 //! The comparison with OLTunes (`cluster_sim::oltunes`): what Pillion's policy is held to, and what
-//! of the publication comes out. Numbers of policies were chosen on other seeds than those here. The recorded pattern is not part of the repository (`testing::data`).
+//! of the publication comes out. Numbers of policies were chosen on other seeds than those here.
+//! The recorded pattern is not part of the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;

@@ -96,8 +96,9 @@ fn where_gpus_are_free_the_place_matters() {
 }
 
 /// Four of nine trainings that never ran before are predicted, until they have run: at recorded
-/// times, where the place matters, both policies that learn find as good a place as those that know.
-/// That is no merit of predictions: at most one start of each of the 24 pairs is decided by them.
+/// times, where the place matters, both policies that learn find as good a place as those that
+/// know. That is no merit of predictions: at most one start of each of the 24 pairs is decided by
+/// them.
 #[test]
 fn what_is_predicted_places_as_well_as_what_was_sampled() {
     let best = means(1.0, "exhaustive").completion_s;
@@ -113,8 +114,8 @@ fn what_is_predicted_places_as_well_as_what_was_sampled() {
 }
 
 /// Where nothing is measured, a third of all starts rests on predictions. Even then the place is as
-/// good with predictions of another training, or with the mean of those seen: this experiment cannot
-/// tell a good predictor from the mean.
+/// good with predictions of another training, or with the mean of those seen: this experiment
+/// cannot tell a good predictor from the mean.
 #[test]
 fn a_predictor_that_knows_nothing_of_a_training_places_it_as_well() {
     let experiment = experiment(1.0, 1);

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::simulate::cluster::Options;
 use crate::simulate::plan::DATA;
+use crate::simulate::runner::Progress;
 use crate::status::table;
 
 /// Its name.
@@ -27,6 +28,12 @@ pub(crate) const NAME: &str = "oltunes";
 /// Seeds from [`FIRST_SEED`] on.
 const SEEDS: u64 = 5;
 const QUICK_SEEDS: u64 = 1;
+
+/// Uniform, at random, recorded.
+const PATTERNS: usize = 3;
+
+/// A run counts as so much of the time of all, for the progress bar.
+const RUN_MS: u64 = 1_000;
 
 /// Requests of a quick suite come for so long, s.
 const QUICK_SPAN_S: f64 = 10.0;
@@ -40,13 +47,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let known = InferenceTable::simulated().context("the program's own table")?;
     let facts = Facts::new(&known).context("the program's own table")?;
     let seeds = if options.quick { QUICK_SEEDS } else { SEEDS };
+    let runs: usize = loads(options)
+        .iter()
+        .map(|&(_, load)| PATTERNS * policies(load).count())
+        .sum();
+    let progress = Progress::new(runs as u64 * RUN_MS * 1_000_000, runs);
     let mut lines = Vec::new();
     for &(name, load) in loads(options) {
-        for pattern in [
+        let patterns: [Pattern; PATTERNS] = [
             Pattern::Uniform,
             Pattern::Poisson,
             Pattern::Real(recorded.clone()),
-        ] {
+        ];
+        for pattern in patterns {
             let experiment = experiment(options, pattern, load);
             let mut rows = Vec::new();
             for policy in policies(load) {
@@ -57,6 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                 }
                 lines.push(line);
                 rows.push((policy, outcome));
+                progress.add(RUN_MS);
+                progress.runs_done(lines.len());
             }
             if !options.json {
                 print(name, experiment.pattern.name(), &rows)?;

@@ -1,6 +1,6 @@
-//! The suite `predict`: how well the online predictor (`learn::predictor`) predicts throughputs that
-//! Gavel's authors measured, judged by samples that the predictor has not seen. No job is placed, so
-//! the suite has lines and tables of its own.
+//! The suite `predict`: how well the online predictor (`learn::predictor`) predicts throughputs
+//! that Gavel's authors measured, judged by samples that the predictor has not seen. No job is
+//! placed, so the suite has lines and tables of its own.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -39,23 +39,24 @@ use crate::oltunes_table::Mechanism;
 /// least used one. The paper reports variations of less than 0.1.
 const BALANCE: f64 = 0.08;
 
-/// So much more of the SMs in use makes a GPU's cost e times what it is. Of 0.06, 0.1 and 0.15, chosen
-/// on seed 1: more saves little energy.
+/// A GPU whose mean use of SMs is greater by this counts as e times as costly. Chosen from 0.06,
+/// 0.1 and 0.15 on seed 1: greater values save little energy.
 const PRICED: f64 = 0.06;
 
 /// A task counts as in time if so many times what it is predicted to take is left: for the error of
 /// the prediction, and for best-effort neighbours.
 const DOUBT: f64 = 1.1;
 
-/// LC tasks on a GPU, at most. With six a tenth less energy, and 2 to 5 % of them late under stress.
+/// Most LC tasks on a GPU. With six, energy is a tenth less, and 2 to 5 % of LC tasks are late
+/// under stress.
 const CRITICAL_MAX: usize = 4;
 
 /// LC tasks share GPUs while this part of all has one: before, each gets one without. A pair that
 /// was never seen may be late. Of 0, 0.25, 0.375 and 0.5, chosen on seeds 1 to 4.
 const SHARED_FROM: f64 = 0.375;
 
-/// Cost of a GPU that LC runs on already, of what it is else: SMs that both use are used once. Of 0.3,
-/// 0.5 and 0.8, chosen on seed 1.
+/// A GPU that already runs an LC task counts as this part of its cost: SMs that both tasks use are
+/// counted once. Chosen from 0.3, 0.5 and 0.8 on seed 1.
 const SHARED_COST: f64 = 0.5;
 
 /// Of what an LC task takes, expected to be left as long as it runs.

@@ -24,7 +24,8 @@ use crate::oltunes::known;
 use crate::oltunes::world::{Ended, Policy, Seen, Start};
 use crate::oltunes_table::Mechanism;
 
-/// After so long a task goes first. Not published: half of what a throughput-oriented task may take.
+/// After so long a task goes first. Not published: half of what a throughput-oriented task may
+/// take.
 pub(super) const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// What of it is switched off.

@@ -110,7 +110,8 @@ impl Learnt {
     fn push(&mut self, table: &ServiceTable, service: usize, training: usize) {
         let samples = BATCHES.map(|batch| sample(table, (service, training, batch), self.has_time));
         for sample in samples.into_iter().flatten() {
-            // A table whose numbers cannot be learnt leaves pairs unknown, and nothing starts there.
+            // A table whose numbers cannot be learnt leaves pairs unknown, and nothing starts
+            // there.
             let _: Result<(), _> = self.learner.push(sample);
         }
     }
