@@ -117,10 +117,10 @@ impl fmt::Display for FitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFew { count } => {
-                write!(f, "{count} samples: a fit takes {SAMPLES_MIN} at least")
+                write!(f, "{count} samples: a fit needs at least {SAMPLES_MIN}")
             }
             Self::TooMany { count } => {
-                write!(f, "{count} samples: a fit takes {SAMPLES_MAX} at most")
+                write!(f, "{count} samples: a fit takes at most {SAMPLES_MAX}")
             }
             Self::Share { share } => {
                 write!(f, "share {share}: expected more than 0 and at most 1")

@@ -11,7 +11,7 @@ use crate::{Kernel, Lease, Limit, Policy, Snapshot};
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     name: "none",
-    about: "everybody, always",
+    about: "every job, at any time",
     settings: Settings::Own(|| Policy::None),
 };
 

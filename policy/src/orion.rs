@@ -40,7 +40,8 @@ use crate::{Class, ClassSet, Kernel, Lease, Limit, Policy, Sharing, Snapshot};
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     name: "orion",
-    about: "also beside them: kernels that use another resource and need few SMs",
+    about: "best-effort jobs while high-priority jobs are idle, and beside them kernels that use another \
+            resource and few SMs",
     settings: Settings::Own(|| Policy::Orion(OrionParams::default())),
 };
 

@@ -116,7 +116,7 @@ use crate::{JobTerms, Snapshot};
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     name: "pillion",
-    about: "as much best-effort work as high-priority requests can afford, by what they take",
+    about: "as much best-effort work as high-priority requests can afford, by their measured time",
     settings: Settings::Own(|| Policy::Pillion(PillionParams::default())),
 };
 

@@ -181,16 +181,16 @@ impl fmt::Display for TunerError {
             Self::Batches { count } => {
                 write!(f, "{count} candidate batches: expected 1 to {BATCHES_MAX}")
             }
-            Self::EmptyBatch => write!(f, "batch 0: expected 1 at least"),
+            Self::EmptyBatch => write!(f, "batch 0: expected at least 1"),
             Self::Rate { per_s } => write!(f, "{per_s} requests/s: expected a number above 0"),
-            Self::Slo => write!(f, "latency target 0: expected 1 ns at least"),
+            Self::Slo => write!(f, "latency target 0: expected at least 1 ns"),
             Self::NoPrediction => {
-                write!(f, "no predicted latency: a search needs one at least")
+                write!(f, "no predicted latency: a search needs at least one")
             }
             Self::Prediction { batch } => {
                 write!(
                     f,
-                    "predicted latency of batch {batch} is 0: expected 1 ns at least"
+                    "predicted latency of batch {batch} is 0: expected at least 1 ns"
                 )
             }
         }

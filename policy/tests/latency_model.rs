@@ -249,10 +249,10 @@ fn what_is_no_curve_is_refused_in_words() {
     let five = [(0.1, 5.0), (0.3, 4.0), (0.5, 3.0), (0.7, 2.0), (0.9, 1.0)];
     assert!(fit(&five).is_ok());
     let refused = |samples: &[(f64, f64)]| fit(samples).expect_err("it is wrong").to_string();
-    assert_eq!(refused(&five[..4]), "4 samples: a fit takes 5 at least");
+    assert_eq!(refused(&five[..4]), "4 samples: a fit needs at least 5");
     let many: Vec<_> = (1..=65).map(|of| (f64::from(of) / 65.0, 1.0)).collect();
     assert!(fit(&many[..SAMPLES_MAX]).is_ok());
-    assert_eq!(refused(&many), "65 samples: a fit takes 64 at most");
+    assert_eq!(refused(&many), "65 samples: a fit takes at most 64");
     let with = |sample| [five[0], five[1], five[2], five[3], sample];
     for share in [0.0, -0.1, 1.000_001, f64::NAN, f64::INFINITY] {
         let error = FitError::Share { share }.to_string();

@@ -478,7 +478,7 @@ fn what_is_no_search_is_refused_in_words() {
     );
     assert_eq!(
         refused(params(&[0, 4], 1.0, 1), &predicted),
-        "batch 0: expected 1 at least"
+        "batch 0: expected at least 1"
     );
     assert_eq!(
         refused(params(&[4], f64::NAN, 1), &predicted),
@@ -486,11 +486,11 @@ fn what_is_no_search_is_refused_in_words() {
     );
     assert_eq!(
         refused(params(&[4], 1.0, 0), &predicted),
-        "latency target 0: expected 1 ns at least"
+        "latency target 0: expected at least 1 ns"
     );
     assert_eq!(
         refused(params(&[4], 1.0, 1), &[]),
-        "no predicted latency: a search needs one at least"
+        "no predicted latency: a search needs at least one"
     );
     let zero = [Prediction {
         batch: 8,
@@ -498,7 +498,7 @@ fn what_is_no_search_is_refused_in_words() {
     }];
     assert_eq!(
         refused(params(&[4], 1.0, 1), &zero),
-        "predicted latency of batch 8 is 0: expected 1 ns at least"
+        "predicted latency of batch 8 is 0: expected at least 1 ns"
     );
     let no_batch = Tuner::new(
         params(&[4], 1.0, 1),

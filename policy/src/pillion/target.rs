@@ -209,7 +209,8 @@ impl fmt::Display for SloError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "must be times alone from \"1x\" to \"{SLOWDOWN_MAX}x\", or ms, such as \"20ms\""
+            "must be a multiple of the solo time from \"1x\" to \"{SLOWDOWN_MAX}x\", or milliseconds, \
+             such as \"20ms\""
         )
     }
 }
