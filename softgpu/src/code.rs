@@ -80,7 +80,7 @@ pub struct CodeGlobal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     /// Not an image, or a broken one.
-    #[error("no image: {0}")]
+    #[error("invalid image: {0}")]
     Malformed(&'static str),
     /// It has no code for this device.
     #[error("no code for a device of compute capability {0}")]
@@ -141,7 +141,7 @@ pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
             Kind::Wrapper => WRAPPER_BYTES,
         };
         if bytes > CODE_BYTES_MAX {
-            return Err(CodeError::Malformed("larger than any image"));
+            return Err(CodeError::Malformed("the image exceeds the size limit"));
         }
         return Ok(match bytes > seen.len() {
             true => Extent::AtLeast(bytes),
@@ -151,7 +151,9 @@ pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
     if first.is_ascii_graphic() || first.is_ascii_whitespace() {
         return Ok(Extent::Text);
     }
-    Err(CodeError::Malformed("neither ELF, fat binary nor text"))
+    Err(CodeError::Malformed(
+        "the image is neither an ELF file nor a fat binary nor a text",
+    ))
 }
 
 /// Parses an image for a device of this compute capability (major * 10 + minor).
@@ -162,7 +164,7 @@ pub fn parse(kind: Kind, bytes: &[u8], capability: u32) -> Result<Code, CodeErro
     let code = match kind {
         Kind::Cubin => cubin::parse(bytes)?,
         Kind::Fatbin => return fatbin::parse(bytes, capability),
-        Kind::Wrapper => return Err(CodeError::Malformed("a wrapper is followed, not read")),
+        Kind::Wrapper => return Err(CodeError::Malformed("the wrapper points to another image")),
     };
     runnable(code, capability)
 }

@@ -13,7 +13,7 @@ pub enum Error {
     UnknownStream(StreamId),
     /// A wait names an operation that its stream does not have yet. (Such a wait could block for
     /// ever; CUDA's events cannot express it either.)
-    #[error("{stream} has no operation {seq}: it was given {submitted} so far")]
+    #[error("{stream} has no operation {seq}: {submitted} operations were submitted")]
     UnknownOperation {
         /// The stream to wait for.
         stream: StreamId,

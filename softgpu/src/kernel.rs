@@ -102,14 +102,14 @@ impl KernelShape {
     pub fn check(&self, device: &Device) -> Result<(), Error> {
         let is_demand = |demand: f64| demand.is_finite() && demand >= 0.0;
         if self.grid_blocks == 0 {
-            return Err(Error::InvalidShape("the grid has no block"));
+            return Err(Error::InvalidShape("the grid has 0 blocks"));
         }
         if self.threads_per_block == 0 {
-            return Err(Error::InvalidShape("a block has no thread"));
+            return Err(Error::InvalidShape("a block has 0 threads"));
         }
         if self.block_ns == 0 || self.block_ns > BLOCK_NS_MAX {
             return Err(Error::InvalidShape(
-                "a block takes no time, or more than a day",
+                "the block time is 0, or more than a day",
             ));
         }
         if !is_demand(self.compute_demand) || !is_demand(self.bandwidth_demand) {
@@ -133,12 +133,12 @@ impl KernelShape {
         )?;
         let shared_bytes = u32::try_from(self.shared_bytes_allocated(device)).unwrap_or(u32::MAX);
         within(
-            "shared bytes per block with the driver's",
+            "shared bytes per block, with the driver's own",
             shared_bytes,
             device.shared_bytes_per_sm,
         )?;
         within(
-            "warps per block with so many registers",
+            "warps per block at this number of registers",
             self.warps(),
             self.warps_by_registers(device).unwrap_or(u32::MAX),
         )
@@ -392,7 +392,7 @@ mod tests {
             ..SHAPE
         });
         assert!(
-            text.contains("warps per block with so many registers is 32, at most 28"),
+            text.contains("warps per block at this number of registers is 32, at most 28"),
             "{text}"
         );
         refused(KernelShape {

@@ -103,7 +103,7 @@ fn parse_line(line: &str) -> Result<ImageKernel, String> {
     let name = words
         .next()
         .and_then(decode_name)
-        .ok_or("bad kernel name")?;
+        .ok_or("invalid kernel name")?;
     let mut kernel = ImageKernel {
         name,
         block_ns: field(words.next(), "block_ns")?,
@@ -130,7 +130,9 @@ fn demand(word: Option<&str>, name: &str) -> Result<f64, String> {
     if number.is_finite() && number >= 0.0 {
         return Ok(number);
     }
-    Err(format!("{name} is {number}, expected a number from 0"))
+    Err(format!(
+        "{name} is {number}: expected a number of at least 0"
+    ))
 }
 
 fn is_plain(byte: u8) -> bool {
@@ -203,13 +205,16 @@ mod tests {
                 .to_string()
         };
         assert_eq!(refused("kernal x"), "line 3: expected \"kernel\"");
-        assert_eq!(refused("kernel a%zz"), "line 3: bad kernel name");
+        assert_eq!(refused("kernel a%zz"), "line 3: invalid kernel name");
         assert_eq!(
             refused("kernel a block_ns=-1"),
             "line 3: expected block_ns=NUMBER"
         );
         let text = refused("kernel a block_ns=1 regs=1 shared=0 compute=NaN bandwidth=0");
-        assert_eq!(text, "line 3: compute is NaN, expected a number from 0");
+        assert_eq!(
+            text,
+            "line 3: compute is NaN: expected a number of at least 0"
+        );
         assert_eq!(parse_image("\x7fELF").unwrap_err().line, 1);
     }
 

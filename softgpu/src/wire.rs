@@ -222,14 +222,15 @@ pub enum WireError {
     #[error("unknown {0}")]
     Unknown(&'static str),
     /// Shorter than the message requires.
-    #[error("packet cut short")]
+    #[error("truncated packet")]
     Short,
     /// A text that is too long or not UTF-8.
-    #[error("bad text")]
+    #[error("a text is too long or not UTF-8")]
     Text,
     /// The peer is of another build.
     #[error(
-        "the peer speaks version {0} of the software GPU's protocol, this build {WIRE_VERSION}"
+        "the peer speaks version {0} of the software GPU's protocol, this build speaks \
+         {WIRE_VERSION}: use programs of one build"
     )]
     Version(u32),
 }

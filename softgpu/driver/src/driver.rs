@@ -139,12 +139,13 @@ fn connect() -> Result<Driver, String> {
             trace: Trace::default(),
         });
     }
-    let sockets = std::env::var_os("SOFTGPU_SOCKET").ok_or("SOFTGPU_SOCKET is not set")?;
+    let sockets = std::env::var_os("SOFTGPU_SOCKET")
+        .ok_or("SOFTGPU_SOCKET is not set: expected the socket of a softgpu-server")?;
     let paths: Vec<PathBuf> = std::env::split_paths(&sockets)
         .filter(|path| !path.as_os_str().is_empty())
         .collect();
     if paths.len() > DEVICES {
-        return Err(format!("SOFTGPU_SOCKET: more than {DEVICES} devices"));
+        return Err(format!("SOFTGPU_SOCKET names more than {DEVICES} devices"));
     }
     let label = var("SOFTGPU_LABEL").unwrap_or_default();
     let asked = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -154,7 +155,7 @@ fn connect() -> Result<Driver, String> {
     };
     let chosen: Vec<&Path> = seen.iter().map(|&place| &*paths[place]).collect();
     if chosen.is_empty() {
-        return Err("no device is visible".to_owned());
+        return Err("CUDA_VISIBLE_DEVICES and SOFTGPU_SOCKET leave no device visible".to_owned());
     }
     let (live, welcomes) =
         Live::connect(&chosen, &label).map_err(|error| format!("SOFTGPU_SOCKET={error}"))?;

@@ -266,7 +266,7 @@ impl Driver {
         if !text.contains(".version") {
             return Err(LoadError {
                 code: CUresult::INVALID_IMAGE,
-                text: format!("neither {HEADER:?} nor PTX"),
+                text: format!("neither PTX nor a text that begins with {HEADER:?}"),
             });
         }
         Ok(Image::of_code(code::parse_ptx(&text, self.capability())?))

@@ -79,10 +79,12 @@ impl Live {
         let _ = clock.now_ns();
         if clock.is_virtual() && paths.len() > 1 {
             // Each server would be the one that advances time.
-            return Err(io::Error::other("several devices have no virtual clock"));
+            return Err(io::Error::other(
+                "PILLION_CLOCK is set, but a virtual clock supports one device only",
+            ));
         }
         let [first, others @ ..] = paths else {
-            return Err(io::Error::other("no server is named"));
+            return Err(io::Error::other("no path of a server is given"));
         };
         let at = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -108,7 +110,7 @@ impl Live {
             let device_base = device_base(index);
             match server.call(&Request::MapHost { base, device_base }) {
                 Ok(Reply::Done) => {}
-                _ => return Err(io::Error::other("a server does not take our host arena")),
+                _ => return Err(io::Error::other("a server refused the host arena")),
             }
         }
         Ok((live, welcomes))
@@ -214,20 +216,22 @@ impl Connection {
             block_priority,
         } = reply
         else {
-            return Err(io::Error::other("the server does not welcome us"));
+            return Err(io::Error::other("the server refused the connection"));
         };
         if is_virtual != clock.is_virtual() {
             return Err(io::Error::other(
-                "server and process are on different clocks",
+                "PILLION_CLOCK of this process does not match --clock-page of the server",
             ));
         }
         let fds: [OwnedFd; 4] = fds
             .try_into()
-            .map_err(|_| io::Error::other("descriptors are missing"))?;
+            .map_err(|_| io::Error::other("the server sent a wrong number of descriptors"))?;
         let [page_fd, host_fd, bell_fd, doorbell_fd] = fds;
         let page = Mapping::<Shared<DevicePage>>::open(&page_fd, Access::ReadWrite)?;
         if page.magic.load(Ordering::Acquire) != PAGE_MAGIC {
-            return Err(io::Error::other("not a page of the software GPU"));
+            return Err(io::Error::other(
+                "the server sent a page that is not of the software GPU",
+            ));
         }
         let connection = Self {
             socket: Mutex::new(socket),

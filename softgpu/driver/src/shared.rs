@@ -1,6 +1,6 @@
 //! The pages shared with the device server, as own types, so that `protocol` can map them.
 
-#![expect(unsafe_code, reason = "says which types are pages")]
+#![expect(unsafe_code, reason = "declares which types are shared pages")]
 
 use std::ops::Deref;
 

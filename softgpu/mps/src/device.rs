@@ -17,14 +17,16 @@ pub(crate) fn register(request: MpsRequest) -> io::Result<OwnedFd> {
     let (socket, reply) = ask(&Request::Mps(request))?;
     match reply {
         Reply::Done => Ok(socket),
-        _ => Err(io::Error::other("the device server refuses")),
+        _ => Err(io::Error::other("the device server refused the request")),
     }
 }
 
 pub(crate) fn clients() -> io::Result<MpsClients> {
     match ask(&Request::Mps(MpsRequest::Clients))?.1 {
         Reply::MpsClients(clients) => Ok(clients),
-        _ => Err(io::Error::other("not an answer")),
+        _ => Err(io::Error::other(
+            "the device server sent a reply of the wrong kind",
+        )),
     }
 }
 
@@ -42,7 +44,9 @@ pub(crate) fn terminate(pid: u32) -> io::Result<()> {
 fn ask(request: &Request) -> io::Result<(OwnedFd, Reply)> {
     let sockets = std::env::var_os("SOFTGPU_SOCKET").unwrap_or_default();
     let path: Option<PathBuf> = std::env::split_paths(&sockets).next();
-    let path = path.ok_or_else(|| io::Error::other("SOFTGPU_SOCKET is not set"))?;
+    let path = path.ok_or_else(|| {
+        io::Error::other("SOFTGPU_SOCKET is not set: expected the socket of a softgpu-server")
+    })?;
     let socket = connect_within(&path, PATIENCE)?;
     send(&socket, &request.encode(), &[])?;
     let (packet, _) = receive(&socket)?;
@@ -62,6 +66,8 @@ pub(crate) fn wanted(socket: &OwnedFd) -> io::Result<u32> {
     let (packet, _) = receive(socket)?;
     match Reply::decode(&packet) {
         Ok(Reply::MpsWanted { uid }) => Ok(uid),
-        _ => Err(io::Error::other("the device server is gone")),
+        _ => Err(io::Error::other(
+            "the device server closed the connection or sent an unknown packet",
+        )),
     }
 }

@@ -39,8 +39,8 @@ mod settings;
 /// Environment variable for the folder of the pipes (NVIDIA's MPS guide).
 const PIPES_ENV: &str = "CUDA_MPS_PIPE_DIRECTORY";
 const PIPES: &str = "/tmp/nvidia-mps";
-const HELP: &str = "A stand-in of NVIDIA's MPS control daemon, for the software GPU.\n\
-                    nvidia-cuda-mps-control's manual page says how that is used.\n";
+const HELP: &str = "A stand-in for NVIDIA's MPS control daemon, for the software GPU.\n\
+                    See the manual page of nvidia-cuda-mps-control for its commands.\n";
 /// The daemon's output once it listens.
 const LISTENS: &[u8] = b"\0";
 

@@ -19,7 +19,7 @@ impl Release {
             Ok("535") => Ok(Self::R535),
             Err(_) | Ok("" | "550") => Ok(Self::R550),
             Ok("555") => Ok(Self::R555),
-            Ok(other) => Err(format!("{RELEASE_ENV}={other}: 535, 550 or 555")),
+            Ok(other) => Err(format!("{RELEASE_ENV}={other}: expected 535, 550 or 555")),
         }
     }
 

@@ -13,9 +13,9 @@ pub(crate) fn sockets() -> Result<Vec<PathBuf>, String> {
         .filter(|path| !path.as_os_str().is_empty())
         .collect();
     match paths.len() {
-        0 => Err("SOFTGPU_SOCKET is not set".to_owned()),
+        0 => Err("SOFTGPU_SOCKET is not set: expected the socket of a softgpu-server".to_owned()),
         1..=DEVICES => Ok(paths),
-        _ => Err(format!("SOFTGPU_SOCKET: more than {DEVICES} devices")),
+        _ => Err(format!("SOFTGPU_SOCKET names more than {DEVICES} devices")),
     }
 }
 
@@ -30,7 +30,9 @@ pub(crate) fn ask(path: &Path) -> Result<Monitor, String> {
     let (packet, _) = told().map_err(|error: std::io::Error| failed(error.to_string()))?;
     match Reply::decode(&packet) {
         Ok(Reply::Monitor(monitor)) => Ok(monitor),
-        Ok(_) => Err(failed("an answer to another question".to_owned())),
+        Ok(_) => Err(failed(
+            "the server sent a reply of the wrong kind".to_owned(),
+        )),
         Err(error) => Err(failed(error.to_string())),
     }
 }

@@ -51,63 +51,66 @@ mod world;
     after_help = "Example:\n  \
                   softgpu-server --socket gpu0.sock --device V100-SXM2-16GB --sharing mps &\n  \
                   SOFTGPU_SOCKET=gpu0.sock LD_LIBRARY_PATH=FOLDER ./program\n\n\
-                  FOLDER has the stand-in under the name libcuda.so.1 (cargo builds it as libcuda.so).\n\
-                  SIGTERM or SIGINT ends the server. A fault for the one that runs:\n  \
+                  FOLDER contains the stand-in driver as libcuda.so.1 (cargo builds it as libcuda.so).\n\
+                  SIGTERM or SIGINT ends the server. Injecting a fault into a running server:\n  \
                   softgpu-server --socket gpu0.sock --inject 'xid 79'"
 )]
 struct Args {
-    /// Unix socket to listen at; goes into SOFTGPU_SOCKET of the programs.
+    /// Unix socket to listen at; set SOFTGPU_SOCKET of the programs to this path.
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
-    /// Which GPU to be; an unknown name is answered with the list.
+    /// GPU model to imitate; an unknown name prints the list of names.
     #[arg(long, value_name = "NAME", default_value = "V100-SXM2-16GB")]
     device: String,
-    /// Whether kernels of different processes run side by side (mps) or in turns of 2 ms
+    /// Whether kernels of different processes run at the same time (mps) or in turns of 2 ms
     /// (timeslice).
     #[arg(long, value_enum, default_value = "timeslice")]
     sharing: SharingArg,
     /// Whether waiting blocks of a stream with higher priority start first.
     #[arg(long, value_enum, default_value = "on")]
     block_priority: Switch,
-    /// Whether the SM clock falls where the device takes more than its TDP or is hot, by a model of
-    /// power and heat that was compared with no real device. Off: the clock is always the highest,
-    /// and NVML tells neither power nor temperature.
+    /// Whether the SM clock drops when the device exceeds its TDP or is hot, by a model of power and
+    /// heat that was not compared with a real device. Off: the clock is always the highest, and NVML
+    /// reports neither power nor temperature.
     #[arg(long, value_enum, default_value = "off")]
     governor: Switch,
-    /// Make a virtual clock at PATH; goes into PILLION_CLOCK of all programs, which must be built
-    /// for it.
+    /// Create a virtual clock at PATH; set PILLION_CLOCK of all programs to this path. The programs
+    /// must be built for the virtual clock.
     #[arg(long, value_name = "PATH")]
     clock_page: Option<PathBuf>,
-    /// Processes that must have joined the virtual clock before time starts.
+    /// Number of processes that must join the virtual clock before time starts.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "clock_page")]
     processes: u32,
     /// Real nanoseconds per device nanosecond, without a virtual clock.
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_scale, conflicts_with = "clock_page")]
     scale: f64,
-    /// Print the statistics as JSON at the end.
+    /// Print the statistics as JSON when the server ends.
     #[arg(long)]
     json_stats: bool,
-    /// Write what runs on the device to FILE, line by line; the file has no bound.
+    /// Write each operation that runs on the device to FILE, one a line; the size of FILE is not
+    /// limited.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// With --sharing mps, what becomes of the others when a process ends with work in flight: nothing (contained), or all their
-    /// contexts are lost (contagious). NVIDIA calls it undefined.
+    /// With --sharing mps, the effect on other processes when a process ends with work in flight:
+    /// none (contained), or all their contexts are lost (contagious). NVIDIA documents the
+    /// behaviour as undefined.
     #[arg(long, value_enum, default_value = "contained")]
     mps_kill: MpsKill,
-    /// Write to FILE what MPS would to its control log.
+    /// Write to FILE the lines that MPS would write to its control log.
     #[arg(long, value_name = "FILE")]
     mps_log: Option<PathBuf>,
-    /// Write to FILE what MPS would to its server log.
+    /// Write to FILE the lines that MPS would write to its server log.
     #[arg(long, value_name = "FILE")]
     mps_server_log: Option<PathBuf>,
     /// Leave MPS to its stand-in (`softgpu-mps-control`): a context needs an MPS server of its
-    /// user,
-    /// and is lost with that. Without it MPS is just there.
+    /// user, and is lost when that server ends. Without this flag MPS is always available.
     #[arg(long, conflicts_with = "clock_page")]
     mps_managed: bool,
-    /// Make the server that listens at the socket have a fault, and end: `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`,
-    /// `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, `mps-fault [server|start|gpu]`. A label is a process's SOFTGPU_LABEL.
-    /// `terminate-client PID` is no fault: MPS ends the work of that process, as it does when asked to.
+    /// Inject a fault into the server that listens at the socket, and exit: `sticky CODE [LABEL]`,
+    /// `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`,
+    /// `mps-fault [server|start|gpu]`. LABEL is the SOFTGPU_LABEL of a process.
+    /// `terminate-client PID` is no fault: MPS terminates the work of that process, as on the
+    /// command of the same name.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Injection>,
 }
@@ -146,10 +149,13 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         ..Config::new(sharing, &device)
     };
     if sharing == Sharing::TimeSlice && args.mps_kill == MpsKill::Contagious {
-        anyhow::bail!("--mps-kill contagious is of --sharing mps: in turns nobody is taken along");
+        anyhow::bail!(
+            "--mps-kill contagious needs --sharing mps: \
+             with time slices a killed process affects no other"
+        );
     }
     if sharing == Sharing::TimeSlice && args.mps_managed {
-        anyhow::bail!("--mps-managed is of --sharing mps");
+        anyhow::bail!("--mps-managed needs --sharing mps");
     }
     if let Some(fault) = &args.inject {
         return inject(&args.socket, fault);
@@ -158,7 +164,7 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     let time = match &args.clock_page {
         Some(path) => {
             let coordinator = Coordinator::create(path, args.processes)
-                .with_context(|| format!("cannot make the clock page {}", path.display()))?;
+                .with_context(|| format!("cannot create the clock page {}", path.display()))?;
             TimeSource::Virtual(Arc::new(coordinator))
         }
         None => TimeSource::Real(RealTime::start(args.scale)),
@@ -166,7 +172,8 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     let uuid = uuid(&device.name, &args.socket);
     let mut world = World::new(Gpu::new(device, config), uuid, time.clone())?;
     if let Some(path) = &args.record {
-        let recorder = Recorder::create(path).with_context(|| format!("{}", path.display()))?;
+        let recorder = Recorder::create(path)
+            .with_context(|| format!("cannot create the record {}", path.display()))?;
         world.record_to(recorder);
     }
     world.log_mps_to(args.mps_log.as_deref(), args.mps_server_log.as_deref());
@@ -193,10 +200,11 @@ fn inject(path: &Path, fault: &Injection) -> anyhow::Result<()> {
         send(&socket, &Request::Inject(fault.clone()).encode(), &[])?;
         Ok(receive(&socket)?.0)
     };
-    let packet = told().with_context(|| format!("no server answers at {}", path.display()))?;
+    let packet =
+        told().with_context(|| format!("cannot reach a softgpu-server at {}", path.display()))?;
     match Reply::decode(&packet)? {
         Reply::Done => Ok(()),
-        _ => anyhow::bail!("the server at {} answers something else", path.display()),
+        _ => anyhow::bail!("the server at {} did not accept the fault", path.display()),
     }
 }
 
@@ -205,7 +213,10 @@ fn socket_thread(socket: Socket, world: &Mutex<World>, json_stats: bool) -> anyh
     if json_stats {
         println!("{}", world.lock().stats());
     }
-    world.lock().finish_record().context("writing the record")
+    world
+        .lock()
+        .finish_record()
+        .context("cannot write the record")
 }
 
 /// Ends the program from the socket thread: the main loop may wait for a computing client.

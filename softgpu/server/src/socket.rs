@@ -66,7 +66,10 @@ enum Heard {
 /// use.
 pub(crate) fn check_unused(path: &Path) -> anyhow::Result<()> {
     if connect_to(path).is_ok() {
-        bail!("another server listens at {}", path.display());
+        bail!(
+            "another server listens at {}; end it, or choose another path",
+            path.display()
+        );
     }
     Ok(())
 }
@@ -78,7 +81,7 @@ impl Socket {
         let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         signals.thread_block().context("cannot block signals")?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
-            .context("cannot make a signal descriptor")?;
+            .context("cannot create a signal descriptor")?;
         let listener = listen_whole(path, None)
             .with_context(|| format!("cannot listen at {}", path.display()))?;
         Ok(Self {

@@ -65,7 +65,7 @@ pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
         let count = usize::from(u16_at(seen, count)?);
         first.checked_add(count * each)
     };
-    let overflow = CodeError::Malformed("a table lies outside");
+    let overflow = CodeError::Malformed("a table exceeds the end of the ELF file");
     let sections_end = table(0x28, 0x3c, SECTION_BYTES).ok_or(overflow.clone())?;
     let segments_end = table(0x20, 0x38, SEGMENT_BYTES).ok_or(overflow.clone())?;
     let mut end = HEADER_BYTES.max(sections_end).max(segments_end);
@@ -86,7 +86,9 @@ pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Code, CodeError> {
     check_header(bytes)?;
-    read(bytes).ok_or(CodeError::Malformed("a table of the ELF file lies outside"))
+    read(bytes).ok_or(CodeError::Malformed(
+        "a table exceeds the end of the ELF file",
+    ))
 }
 
 fn check_header(bytes: &[u8]) -> Result<(), CodeError> {
@@ -94,7 +96,9 @@ fn check_header(bytes: &[u8]) -> Result<(), CodeError> {
     let is_cuda = u16_at(bytes, 0x12) == Some(MACHINE_CUDA);
     let has_sections = u16_at(bytes, 0x3a) == Some(SECTION_BYTES as u16);
     if !bytes.starts_with(MAGIC) || !is_64_bit_little_endian || !is_cuda || !has_sections {
-        return Err(CodeError::Malformed("not an ELF file for a GPU"));
+        return Err(CodeError::Malformed(
+            "the ELF file is not for an NVIDIA GPU",
+        ));
     }
     Ok(())
 }

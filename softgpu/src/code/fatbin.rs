@@ -50,7 +50,7 @@ impl<'a> Entry<'a> {
         if self.flags & FLAG_ZSTD == 0 {
             return Ok(Cow::Borrowed(self.content));
         }
-        let broken = CodeError::Malformed("a compressed entry is broken");
+        let broken = CodeError::Malformed("cannot decompress an entry of the fat binary");
         let decoder = StreamingDecoder::new(self.content).map_err(|_| broken.clone())?;
         let mut plain = Vec::new();
         // One byte more than any image has, to detect a frame without end.
@@ -64,7 +64,7 @@ impl<'a> Entry<'a> {
     }
 
     fn plain_of_lz4(&self) -> Result<Vec<u8>, CodeError> {
-        let broken = || CodeError::Malformed("a compressed entry is broken");
+        let broken = || CodeError::Malformed("cannot decompress an entry of the fat binary");
         let block = self.content.get(..self.compressed_bytes as usize);
         let plain_bytes = usize::try_from(self.plain_bytes).ok();
         let plain_bytes = plain_bytes.filter(|&bytes| bytes <= CODE_BYTES_MAX);
@@ -85,12 +85,12 @@ pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
     usize::try_from(content)
         .ok()
         .and_then(|content| content.checked_add(header.into()))
-        .ok_or(CodeError::Malformed("larger than any image"))
+        .ok_or(CodeError::Malformed("the image exceeds the size limit"))
 }
 
 pub(super) fn parse(bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
     let mut entries = entries(bytes).ok_or(CodeError::Malformed(
-        "an entry of the fat binary lies outside",
+        "an entry exceeds the end of the fat binary",
     ))?;
     let runs = |entry: &Entry<'_>| match entry.kind {
         KIND_CUBIN => entry.capability / 10 == capability / 10 && entry.capability <= capability,
@@ -107,7 +107,7 @@ pub(super) fn parse(bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
         _ => {
             let text = content.split(|&byte| byte == 0).next();
             let text = text.and_then(|text| std::str::from_utf8(text).ok());
-            ptx::parse(text.ok_or(CodeError::Ptx("not a text"))?)?
+            ptx::parse(text.ok_or(CodeError::Ptx("the entry is not UTF-8"))?)?
         }
     };
     runnable(code, capability)

@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str) -> Result<Code, CodeError> {
         ..Code::default()
     };
     if scanner.next() != Some(".version") || scanner.next().is_none() {
-        return Err(CodeError::Ptx("it does not begin with .version"));
+        return Err(CodeError::Ptx("the text does not begin with .version"));
     }
     if scanner.next() != Some(".target") {
         return Err(CodeError::Ptx("no .target follows .version"));
@@ -91,7 +91,11 @@ impl<'a> Scanner<'a> {
                 }
                 Some(";") => return Ok(kernel),
                 Some(_) => {}
-                None => return Err(CodeError::Ptx("a kernel has no end")),
+                None => {
+                    return Err(CodeError::Ptx(
+                        "a kernel has neither a body nor a semicolon",
+                    ));
+                }
             }
         }
     }
@@ -104,7 +108,7 @@ impl<'a> Scanner<'a> {
                 Some(".param") => {
                     let (_, bytes, align) = self
                         .declaration()
-                        .ok_or(CodeError::Ptx("a parameter without type or name"))?;
+                        .ok_or(CodeError::Ptx("a parameter has no type or no name"))?;
                     let end = params
                         .last()
                         .map_or(0, |last| last.offset.saturating_add(last.size_bytes));
@@ -112,12 +116,12 @@ impl<'a> Scanner<'a> {
                     let size = u32::try_from(bytes).ok();
                     let (offset, size_bytes) = offset
                         .zip(size)
-                        .ok_or(CodeError::Ptx("parameters are too large"))?;
+                        .ok_or(CodeError::Ptx("the parameters are too large"))?;
                     params.push(CodeParam { offset, size_bytes });
                 }
                 Some(")") => return Ok(params),
                 Some(_) => {}
-                None => return Err(CodeError::Ptx("a parameter list has no end")),
+                None => return Err(CodeError::Ptx("a parameter list is not closed")),
             }
         }
     }
@@ -186,7 +190,7 @@ impl<'a> Scanner<'a> {
                     }
                 }
                 Some(_) => {}
-                None => return Err(CodeError::Ptx("a block has no end")),
+                None => return Err(CodeError::Ptx("a block is not closed")),
             }
         }
         Ok(u32::try_from(shared).unwrap_or(u32::MAX))

@@ -56,8 +56,8 @@ pub enum MpsFault {
 /// The text is not a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no such fault; faults are `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, \
-     `mps-fault [server|start|gpu]`, and beside them `terminate-client PID`"
+    "unknown fault: faults are `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, \
+     `mps-fault [server|start|gpu]`; also accepted: `terminate-client PID`"
 )]
 pub struct NoFault;
 
