@@ -69,9 +69,9 @@ struct Args {
     /// Whether waiting blocks of a stream with higher priority start first.
     #[arg(long, value_enum, default_value = "on")]
     block_priority: Switch,
-    /// Whether the SM clock drops when the device exceeds its TDP or is hot, by a model of power and
-    /// heat that was not compared with a real device. Off: the clock is always the highest, and NVML
-    /// reports neither power nor temperature.
+    /// Whether the SM clock drops when the device exceeds its TDP or is hot, by a model of power
+    /// and heat that was not compared with a real device. Off: the clock is always the highest, and
+    /// NVML reports neither power nor temperature.
     #[arg(long, value_enum, default_value = "off")]
     governor: Switch,
     /// Create a virtual clock at PATH; set PILLION_CLOCK of all programs to this path. The programs
