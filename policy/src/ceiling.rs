@@ -1,12 +1,8 @@
-//! How much best-effort work a law allows at a moment, and how several laws compose.
-//!
-//! Every law of [`crate::pillion`] yields a [`Ceiling`]. The lease follows from their
-//! [`Ceiling::meet`], the least of each component. The order of laws therefore does not matter, a
-//! further law never grants more, and no law needs to know another.
-//!
-//! The work that a law admitted says nothing about work that another law held. A law whose ceiling
-//! was not in force therefore does not rise ([`Binding`]; tracking anti-windup): when the other law
-//! stops limiting, this one stands where it stood. It may always fall.
+//! How much best-effort work a law allows at a moment, and how several laws compose. Every law of
+//! [`crate::pillion`] yields a [`Ceiling`]. The lease follows from their [`Ceiling::meet`], the
+//! least of each component: the order of laws does not matter, and a further law never grants more.
+//! A law whose ceiling was not in force does not rise ([`Binding`]; tracking anti-windup), because
+//! admitted work is no evidence for work that another law held. It may always fall.
 
 /// The best-effort work that one law, or the meet of several, allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,8 +47,7 @@ impl Ceiling {
         }
     }
 
-    /// Whether this ceiling limits best-effort work where `all`, a meet with it, is in force: no
-    /// other law holds anything back more.
+    /// Whether this ceiling limits best-effort work where `all`, a meet with it, is in force.
     #[must_use]
     pub fn binds(&self, all: &Self, hp_busy: bool) -> bool {
         match hp_busy {

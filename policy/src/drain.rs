@@ -1,14 +1,10 @@
-//! The BE work launched since the last drain: the sum by which Orion throttles.
-//!
-//! Launched kernels cannot be stopped. Orion therefore sums their expected durations. Over the
-//! bound, nothing goes until all of the work is complete; then the sum restarts from zero.
-//!
-//! The daemon does not see launches but, per job, a growing sum of charges, and adds its
-//! increments. Charges may be taken back (the sum shrinks a little), and jobs attach and detach: an
-//! attaching job adds its work in flight, a detaching job leaves its charges, which may still
-//! execute.
-//!
-//! A drain below the bound does not zero the sum. Nor does Listing 1; such a sum holds nobody.
+//! The BE work launched since the last drain: the sum by which Orion throttles. Launched kernels
+//! cannot be stopped. Orion therefore sums their expected durations. Over the bound nothing goes
+//! until all work is complete; then the sum restarts from zero. A drain below the bound does not
+//! zero the sum, in Listing 1 neither; such a sum holds no job. The daemon sees no launches but,
+//! per job, a growing sum of charges, and adds its increments. Charges may be taken back (the sum
+//! shrinks a little). An attaching job adds its work in flight; a detaching job leaves its charges,
+//! which may still execute.
 
 use crate::{JobId, JobView, Snapshot};
 
@@ -16,8 +12,7 @@ use crate::{JobId, JobView, Snapshot};
 #[derive(Debug, Default)]
 pub(crate) struct DrainSum {
     be_duration_ns: u64,
-    /// Each job's charges at the last snapshot. At most [`crate::JOBS_MAX`]; grows when a job
-    /// attaches.
+    /// Each job's charges at the last snapshot. At most [`crate::JOBS_MAX`].
     seen: Vec<(JobId, u64)>,
 }
 
@@ -42,7 +37,6 @@ impl DrainSum {
                 || job.charged_total_ns.saturating_sub(job.in_flight_ns()),
                 |&(_, charged_ns)| charged_ns,
             );
-            // One of the two differences is zero.
             self.be_duration_ns = self
                 .be_duration_ns
                 .saturating_add(job.charged_total_ns.saturating_sub(before_ns))
@@ -60,14 +54,13 @@ impl DrainSum {
         }
     }
 
-    /// Restarts with the work in flight, as when gating begins.
+    /// Restarts with the work in flight.
     fn restart(&mut self, jobs: &[JobView]) {
         self.be_duration_ns = jobs
             .iter()
             .fold(0, |sum, job| sum.saturating_add(job.in_flight_ns()));
     }
 
-    /// How much may still be charged before the sum is over the bound.
     pub(crate) fn budget_ns(&self, bound_ns: u64) -> u64 {
         (bound_ns + 1).saturating_sub(self.be_duration_ns)
     }
@@ -90,7 +83,7 @@ mod tests {
     #[test]
     fn charges_of_all_jobs_add_up_and_completions_do_not_count() {
         let mut sum = DrainSum::default();
-        // Job 1 attaches with 300 charged, 200 of them complete: 100 in flight.
+        // 200 of its 300 charged are complete: 100 in flight.
         sum.handle_jobs(&[job(1, 300, 200)]);
         assert_eq!(sum.be_duration_ns(), 100);
         // Job 1 charges 50 more and completes all; job 2 attaches with 30 in flight.

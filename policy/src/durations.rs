@@ -1,14 +1,10 @@
-//! Kernel durations, learnt from the observed times of completion.
-//!
-//! Profiles are old, of another device, or absent. Best-effort work is bounded by expected
-//! durations, so a wrong one must be corrected as soon as the kernel has run. Each client keeps a
-//! table of kernel numbers below [`KERNELS_MAX`], one per name, grid, block and shared memory.
-//!
+//! Kernel durations, learnt from the observed times of completion. Profiles are old, of another
+//! device, or absent. Best-effort work is bounded by expected durations, so a wrong one must be
+//! corrected as soon as the kernel has run. Each client keeps a table of kernel numbers below
+//! [`KERNELS_MAX`], one per name, grid, block and shared memory.
 //! ## What is observed
-//!
 //! Completions are observed late, and for several launches at once. On an ordered stream, two
-//! bounds are still certain for each *batch*, the launches between two observed completions:
-//!
+//! bounds are certain for each *batch*, the launches between two observed completions:
 //! ```text
 //! before │ not complete  complete │  … batch …  │ not complete  complete │
 //!        │            a0       b0 │ first  last │            a1       b1 │
@@ -16,24 +12,21 @@
 //! at most   b1 − max(a0, first launch)   it began after its launch and the batch before
 //! at least  a1 − max(b0, last launch)    from then on nothing but it was in the stream
 //! ```
-//!
-//! An expected duration between both bounds ([`Seen`]) is left unchanged. Otherwise the durations
-//! of the batch's kernels move towards the nearer bound, all by the same factor, each by a part of
-//! the way equal to its share of the batch: the other batches with the kernel show which part is
-//! its own. The first observation of a kernel that fills its batch moves it all of the way. Later
-//! ones move it [`DOWN`] of the way when it was shorter and [`UP`] when it was longer: other work
-//! on the device lengthens a batch, and nothing shortens it. In balance an estimate is a low
-//! quantile, near the median where nothing disturbs.
+//! An expected duration between both bounds ([`Seen`]) stays. Otherwise the durations of the
+//! batch's kernels move towards the nearer bound, all by the same factor, each by a part of the way
+//! equal to its share of the batch: other batches with the kernel show which part is its own. The
+//! first observation of a kernel that fills its batch moves it all of the way, later ones [`DOWN`]
+//! of the way when it was shorter and [`UP`] when it was longer: other work on the device lengthens
+//! a batch, and nothing shortens it. In balance an estimate is a low quantile, near the median
+//! where nothing disturbs.
 //!
 //! Kernels much shorter than the polling interval are learnt as sums only, which suffices. If a
-//! batch is shorter than expected, its kernels without a profile, if any, get the difference.
-//!
-//! The spread of a kernel around its estimate is learnt from batches that it fills alone
-//! ([`FILLS`]): the mean distance of the logarithms, an eighth of it from each further batch.
-//!
-//! Without a polling thread, the application's own synchronisations are the observations. It is not
-//! certain that the work was incomplete until shortly before such a call returned, so these
-//! lengthen an estimate by [`UP`] of the way from the first time on.
+//! batch is shorter than expected, its kernels without a profile, if any, get the difference. The
+//! spread of a kernel around its estimate is learnt from batches that it fills alone ([`FILLS`]):
+//! the mean distance of the logarithms, an eighth of it from each further batch. Without a polling
+//! thread, the application's own synchronisations are the observations. The work was certainly
+//! incomplete only until shortly before such a call returned, so these lengthen an estimate by
+//! [`UP`] of the way from the first time on.
 
 use std::collections::VecDeque;
 
@@ -41,9 +34,8 @@ use std::collections::VecDeque;
 /// with its graphs (32768 and 16384). 768 KiB at most.
 pub const KERNELS_MAX: usize = 3 << 14;
 
-/// Launches in flight that are remembered per stream, 192 KiB at most; launches beyond teach
-/// nothing. More than a training step has between synchronisations, if these alone report
-/// completion.
+/// Launches in flight remembered per stream, 192 KiB at most; further ones teach nothing. A
+/// training step has fewer between synchronisations, if these alone report completion.
 pub const LAUNCHES_MAX: usize = 4096;
 
 /// The bounds on a batch's duration, ns: see the module's text.
@@ -83,14 +75,12 @@ pub struct Durations {
 struct Estimate {
     /// 0: the prior holds.
     ns: u32,
-    /// Launches of it in batches that were observed complete.
     launches: u32,
     /// Mean distance between the logarithms of observed and expected durations, in
     /// [`SPREAD_UNIT`]s; `None` before the first batch that determines it.
     spread: Option<u16>,
     /// Batches that contained the kernel, up to 255.
     batches: u8,
-    /// Launches of it in the batch being handled.
     in_batch: u16,
 }
 
@@ -101,10 +91,10 @@ const _: () = assert!(KERNELS_MAX * size_of::<Estimate>() == 768 << 10);
 pub struct Taught {
     /// Expected duration, ns: a low quantile, near the median. 0: the uncontradicted prior.
     pub ns: u64,
-    /// The duration that hardly any launch exceeds, as a share of `ns` in thousandths (1000: as
-    /// long), up to [`LATEST_PER_MILLE_MAX`]. `None` if no batch determines it.
+    /// The duration that hardly any launch exceeds, in thousandths of `ns` (1000: as long), up to
+    /// [`LATEST_PER_MILLE_MAX`]. `None` if no batch determines it.
     pub latest_per_mille: Option<u32>,
-    /// Some batch gave a lower bound. If none did, `ns` is 0 and the prior was neither contradicted
+    /// Some batch gave a lower bound. Otherwise `ns` is 0 and the prior was neither contradicted
     /// nor confirmed, for example because all launches went beside high-priority work.
     pub is_seen: bool,
     /// Launches that were observed complete.
@@ -137,7 +127,7 @@ impl Durations {
         })
     }
 
-    /// The same for every kernel with an observed completion.
+    /// The same for every kernel observed complete.
     pub fn all(&self) -> impl Iterator<Item = (u32, Taught)> + '_ {
         let kernels = 0..self.estimates.len() as u32;
         kernels.filter_map(|kernel| Some((kernel, self.taught(kernel)?)))
@@ -177,7 +167,7 @@ impl Durations {
             let Some(estimate) = self.estimate_mut(launch.kernel) else {
                 continue;
             };
-            // The first launch of a kernel in the batch moves the estimate for all of its launches.
+            // The first launch in the batch moves the estimate for all of its launches.
             let launches = core::mem::take(&mut estimate.in_batch);
             if launches == 0 || (factor < 1.0 && launch.is_told && !all_told) {
                 continue;
@@ -215,7 +205,7 @@ impl Durations {
         self.taught
     }
 
-    /// How many kernels have a lower bound from some batch.
+    /// Kernels with a lower bound from some batch.
     #[must_use]
     pub fn seen_kernels(&self) -> usize {
         self.seen
@@ -277,8 +267,8 @@ pub struct Completed {
     pub after_ns: u64,
     /// The poll that found it complete, ns.
     pub by_ns: u64,
-    /// `after_ns` is not a poll: a thread waited until then. It may have waited for a processor,
-    /// too, so the bound is not certain.
+    /// `after_ns` is not a poll but the end of a thread's wait, which may have waited for a
+    /// processor, too: the bound is not certain.
     pub is_waited: bool,
 }
 
@@ -289,7 +279,6 @@ pub struct InFlight {
     launches: VecDeque<(u64, Launched, u64)>,
     /// The mark of the last launch that found no room.
     lost: Option<u64>,
-    /// When the previous batch was complete.
     before: Option<Completed>,
     batch: Vec<Launched>,
 }
@@ -344,8 +333,7 @@ impl InFlight {
         &self.batch
     }
 
-    /// The number belongs to another kernel from now on: batches with a launch of it in flight
-    /// cannot be attributed any more, and teach nothing.
+    /// The number belongs to another kernel from now on: batches with it in flight teach nothing.
     pub fn forget(&mut self, kernel: u32) {
         let theirs = self.launches.iter().rev();
         let last = theirs
@@ -382,8 +370,7 @@ const SPREAD_UNIT: f64 = 1.0 / 4_096.0;
 /// The divisor that gives a batch's weight in the spread.
 const SPREAD_BATCHES: f64 = 8.0;
 
-/// Mean distances from the estimate to what hardly any launch exceeds: 2.06 lead to the 95th
-/// percentile of a normal distribution.
+/// Mean distances from the estimate to the longest; 2.06: a normal distribution's 95th percentile.
 const SPREADS_TO_LATEST: f64 = 2.06;
 
 /// The cap on [`Taught::latest_per_mille`].
@@ -404,8 +391,8 @@ mod tests {
     const US: u64 = 1_000;
     const LOOK_NS: u64 = 20 * US;
 
-    /// Launches kernels of these true durations repeatedly, `groups` at a time, polled every 20 µs,
-    /// and returns what is expected of each in the end. Each group takes `disturb` longer.
+    /// Launches kernels of these true durations, `groups` at a time, polled every 20 µs; returns
+    /// what is expected of each in the end. Each group takes `disturb` longer.
     fn learnt(
         told: &[u64],
         truth: &[u64],
@@ -523,12 +510,10 @@ mod tests {
         durations.forget(1);
         assert_eq!((durations.taught_kernels(), durations.taught(1)), (2, None));
         assert_eq!(durations.seen_kernels(), 2);
-        // The prior was never contradicted.
         assert_eq!((right.ns, right.latest_per_mille), (0, Some(1_000)));
         assert!(right.is_seen && durations.is_seen(0));
     }
 
-    /// All launches went beside high-priority work.
     #[test]
     fn of_a_kernel_that_is_never_alone_nothing_is_seen() {
         let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
@@ -703,13 +688,11 @@ mod tests {
             in_flight.handle_complete(mark, at(mark * 1_000), true, &mut durations);
         }
         assert_eq!(durations.learnt(), 0);
-        // What follows them on the stream is learnt as usual.
         in_flight.handle_complete(3, at(3_000), true, &mut durations);
         assert!((950 * US..=1_020 * US).contains(&durations.expected_ns(1, 0)));
     }
 
     proptest! {
-        /// Of a kernel that is alone in its batches.
         #[test]
         fn an_estimate_stays_between_what_was_told_and_what_was_seen(
             told_ns in 1..4_000_000_000_u64,

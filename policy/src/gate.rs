@@ -1,53 +1,39 @@
-//! The gate: which lease a best-effort job gets at this moment.
-//!
-//! Each policy has its own file, whose head is its definition ([`crate::none`], [`crate::orion`],
-//! [`crate::temporal`], [`crate::launch_gate`], [`crate::pillion`]), and implements
-//! [`crate::Rules`]. This file has what they share.
-//!
-//! Every policy is written twice. [`Gate::gate`] makes a [`Lease`], a few numbers that the launch
-//! path can check remotely without asking. [`Gate::eligible`] is the policy's law for one kernel,
+//! The gate: which lease a best-effort job gets at this moment. Each policy has its own file, whose
+//! head is its definition ([`crate::none`], [`crate::orion`], [`crate::temporal`],
+//! [`crate::launch_gate`], [`crate::pillion`]), and implements [`crate::Rules`]. This file has what
+//! they share. Every policy is written twice. [`Gate::gate`] makes a [`Lease`], a few numbers that
+//! the launch path can check without asking. [`Gate::eligible`] is the policy's law for one kernel,
 //! as its paper states it. Both share only the state and the threshold's value, and for all inputs
-//!
 //! ```text
 //! admits(gate(snapshot, job), spent, kernel)  ⇔  eligible(snapshot, job, spent, kernel)
 //! ```
-//!
 //! so the launch path allows exactly what the policy would have granted (`tests/gate.rs`).
-//!
 //! ## Nobody to protect
-//!
 //! While no HP client is attached, a BE job is ungated under every policy: there is no latency to
-//! protect, and a BE job alone on its GPU should run as without Pillion. This is safe because an HP
-//! process attaches when it creates its context, tens of milliseconds before its first launch. The
+//! protect, and a BE job alone should run as without Pillion. This is safe because an HP process
+//! attaches when it creates its context, tens of milliseconds before its first launch, and the
 //! daemon publishes gated leases when it accepts the client. Work launched until then is charged
-//! and drains meanwhile: when gating resumes, `be_duration` starts with all that is in flight.
-//!
-//! A job with a cap ([`crate::usage`]) keeps it meanwhile: its lease has a budget of its own.
-//!
+//! and drains meanwhile: when gating resumes, `be_duration` starts with all that is in flight. A
+//! job with a cap ([`crate::usage`]) keeps it meanwhile: its lease has its own budget.
 //! ## Turns
-//!
 //! "Orion generalizes to an arbitrary number of best-effort clients by serving clients
-//! round-robin." One job at a time has the *turn*; all others get a budget of 0. Otherwise each job
-//! could overshoot the bound by one kernel. Only jobs with threads waiting at the gate compete.
-//! While no other job waits, the turn stays where it is and has no end. While others wait, the turn
-//! passes to the next waiting job, in order of ids, when its holder
-//!
+//! round-robin." One job at a time has the *turn*; all others get a budget of 0, because each could
+//! overshoot the bound by one kernel. Only jobs with threads waiting at the gate compete. While no
+//! other job waits, the turn has no end. While others wait, it passes to the next waiting job, in
+//! order of ids, when its holder
 //! - has charged a *quantum*, T + 1 ns (`launch-gate`: one kernel; `pillion`: in proportion to its
 //!   weight, and jobs that are behind have every second turn, see [`crate::terms`]); or
 //! - is idle: none of its threads waits and all it launched is complete; or
 //! - has charged nothing for [`crate::TURN_PATIENCE_NS`] despite a budget: it computes on the CPU,
 //!   or waits with a kernel that does not suit HP's while another job's might.
 //!
-//! In each turn, a job that always wants to launch therefore charges at least a quantum and less
-//! than a quantum plus one kernel: two such jobs differ by at most one kernel per turn. No job
-//! starves: each turn ends after a quantum or after the patience, and between two turns of a
-//! waiting job every other has one.
-//!
+//! In each turn, a job that always wants to launch charges at least a quantum and less than a
+//! quantum plus one kernel: two such jobs differ by at most one kernel per turn. No job starves: a
+//! turn ends after a quantum or the patience, and every other job has one in between.
 //! ## Order of calls
-//!
-//! [`Gate::handle_jobs`], [`Gate::handle_request`] for each HP request that has ended,
-//! [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of that same snapshot.
-//! `gate` changes nothing: the same snapshot gives the same lease however often it is requested.
+//! [`Gate::handle_jobs`], [`Gate::handle_request`] for each ended HP request,
+//! [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of that snapshot.
+//! `gate` changes nothing: the same snapshot gives the same lease.
 
 use crate::rules::Rules;
 use crate::terms::JobTerms;
@@ -58,8 +44,7 @@ use crate::{
     Policy, Request, RequestTarget, SloView, Snapshot, ThrottleParams, ThrottleView, none,
 };
 
-/// Most BE jobs of one gate; a daemon refuses more. Each poll visits every pair of them, and no GPU
-/// has room for so many.
+/// Most BE jobs of one gate; a daemon refuses more. Each poll visits every pair of them.
 pub const JOBS_MAX: usize = 64;
 
 /// A policy at work.
@@ -109,37 +94,34 @@ impl Gate {
         self.rules.handle_jobs(now_ns, jobs);
     }
 
-    /// A best-effort job that the snapshots leave out has work in flight, or had since the last
-    /// poll: requests that overlap it do not teach the solo duration, and raise no bound. Call
-    /// before [`Gate::handle_request`]. Used only by `pillion`.
+    /// A best-effort job in no snapshot has work in flight, or had since the last poll: requests
+    /// that overlap it teach no solo duration and raise no bound. Before [`Gate::handle_request`];
+    /// used only by `pillion`.
     pub fn handle_excluded(&mut self, now_ns: u64) {
         self.rules.handle_excluded(now_ns);
     }
 
-    /// A request of the HP client `client` has ended, as reported by the client's timeline
-    /// ([`crate::HpTimeline::take_request`]). Call before [`Gate::handle_snapshot`] of the same
-    /// poll. Used only by `pillion`.
+    /// A request of the HP client `client` has ended ([`crate::HpTimeline::take_request`]). Call
+    /// before [`Gate::handle_snapshot`] of the same poll. Used only by `pillion`.
     pub fn handle_request(&mut self, client: u64, request: &Request) {
         self.rules.handle_request(client, request);
     }
 
-    /// The HP client `client` marks the beginning or end of a request; marks come in the order in
-    /// which they happened. From the first mark on, the client's requests are those that it marks.
-    /// Call after [`Gate::handle_jobs`]. Used only by `pillion`.
+    /// The HP client `client` marks the beginning or end of a request, in order. From the first
+    /// mark on, its requests are those that it marks. After [`Gate::handle_jobs`]; used only by
+    /// `pillion`.
     pub fn handle_mark(&mut self, client: u64, mark: &Mark) {
         self.rules.handle_mark(client, mark);
     }
 
-    /// Replaces the configured goal for requests of an HP client; `None`: the configured one. Holds
-    /// until [`Gate::handle_detach`]; then repeat it if the client stays. A goal that
-    /// [`Goal::validate`] refuses counts as `None`. Used only by `pillion`.
+    /// Replaces the configured goal of an HP client until [`Gate::handle_detach`]; `None`, and a
+    /// goal that [`Goal::validate`] refuses: the configured one. Used only by `pillion`.
     pub fn handle_goal(&mut self, client: u64, goal: Option<Goal>) {
         self.rules.handle_goal(client, goal);
     }
 
-    /// Whether HP launches go without a greater priority than BE ones, as of the last snapshot:
-    /// every HP client marks its requests, and these have enough time left for BE blocks to go
-    /// first. Holds until the next snapshot.
+    /// Whether HP launches need no greater priority than BE ones, until the next snapshot: every HP
+    /// client marks its requests, and these have enough time left for BE blocks to go first.
     #[must_use]
     pub fn gives_priority(&self) -> bool {
         self.rules.gives_priority()
@@ -151,23 +133,22 @@ impl Gate {
         self.rules.slo_view(client)
     }
 
-    /// The target for a request of kind `kind` of the HP client `client`; `None` while unknown,
-    /// where the client has marked no request, and under other policies.
+    /// The target for a request of kind `kind` of `client`; `None` while unknown, where the client
+    /// has marked no request, and under other policies.
     #[must_use]
     pub fn request_target(&self, client: u64, kind: u32) -> Option<RequestTarget> {
         self.rules.request_target(client, kind)
     }
 
-    /// What was learnt of the marked requests of the HP client `client`; `None` while nothing is
-    /// known, and under other policies. Copies some thousand numbers.
+    /// What was learnt of the client's marked requests; `None` while nothing is known, and under
+    /// other policies. Copies some thousand numbers.
     #[must_use]
     pub fn kept(&self, client: u64) -> Option<Kept> {
         self.rules.kept(client)
     }
 
-    /// The HP client `client` marks its requests, and starts with what was learnt of them earlier,
-    /// possibly by another gate or from another process of the same program. Counts of requests
-    /// restart. Call after [`Gate::handle_goal`]. Used only by `pillion`.
+    /// The client marks its requests and starts with what an earlier gate or process of the same
+    /// program learnt of them. Counts restart. After [`Gate::handle_goal`]; used only by `pillion`.
     pub fn restore(&mut self, client: u64, kept: &Kept) {
         self.rules.restore(client, kept);
     }
@@ -177,8 +158,8 @@ impl Gate {
         self.rules.handle_detach(client);
     }
 
-    /// The terms of a best-effort job ([`crate::terms`]), and whether they are kept. Holds until
-    /// the job leaves the snapshot. Call before [`Gate::handle_snapshot`]. Used only by `pillion`.
+    /// The terms of a best-effort job ([`crate::terms`]), until it leaves the snapshot. Call before
+    /// [`Gate::handle_snapshot`]. Used only by `pillion`.
     pub fn handle_terms(&mut self, job: JobId, terms: JobTerms) {
         self.rules.handle_terms(job, terms);
     }
@@ -189,9 +170,9 @@ impl Gate {
         self.rules.terms(job)
     }
 
-    /// The cap on the GPU's time for the best-effort job `job` ([`crate::usage`]), under every
-    /// policy. 1 is no cap, and so is any value that [`crate::usage::is_share`] refuses. Holds
-    /// until [`Gate::handle_job_gone`]. Call before [`Gate::handle_jobs`].
+    /// The job's cap on the GPU's time ([`crate::usage`]), under every policy, until
+    /// [`Gate::handle_job_gone`]; 1 and any value that [`crate::usage::is_share`] refuses: none.
+    /// Before [`Gate::handle_jobs`].
     pub fn handle_cap(&mut self, job: JobId, share: f64) {
         self.caps.set(job, share);
     }
@@ -222,14 +203,14 @@ impl Gate {
         }
     }
 
-    /// A job with a cap was recently measured to compute for that share of the time
-    /// ([`crate::usage`]). Call after [`Gate::handle_jobs`]. NaN counts as 0.
+    /// A job with a cap was measured to compute for that share of the time ([`crate::usage`]). Call
+    /// after [`Gate::handle_jobs`]. NaN counts as 0.
     pub fn handle_busy(&mut self, now_ns: u64, job: JobId, share: f64) {
         self.caps.handle_busy(now_ns, job, share);
     }
 
-    /// The factor from expected durations to charges against the job's share, and whether no
-    /// measurement arrived for [`crate::usage::BLIND_NS`]; `None` for a job without a cap.
+    /// The factor from expected durations to charges against the job's share, and whether it was
+    /// not measured for [`crate::usage::BLIND_NS`]; `None` for a job without a cap.
     #[must_use]
     pub fn cost_factor(&self, now_ns: u64, job: JobId) -> Option<(f64, bool)> {
         self.caps.factor(now_ns, job)
@@ -241,30 +222,28 @@ impl Gate {
         self.caps.share(job)
     }
 
-    /// Sets the throttle ([`crate::throttle`]) from now on, under every policy. `None`, or a set
-    /// point outside [`crate::throttle::UTILISATION`]: no throttle.
+    /// Sets the throttle ([`crate::throttle`]), under every policy. `None`, or a set point outside
+    /// [`crate::throttle::UTILISATION`]: no throttle.
     pub fn handle_throttle(&mut self, params: Option<ThrottleParams>) {
         let [least, most] = crate::throttle::UTILISATION;
         let is_one = |params: &ThrottleParams| (least..=most).contains(&params.utilisation);
         self.throttle.set(params.filter(is_one));
     }
 
-    /// Sets the bound on the share of the GPU's time for all best-effort jobs together while a
-    /// high-priority client is attached, 0.02 to 1, under every policy: the equivalent of
-    /// [`crate::share`] in time slices. 1 and NaN are no bound. Call before [`Gate::handle_jobs`].
+    /// Bounds the share of the GPU's time of all best-effort jobs together while a high-priority
+    /// client is attached, 0.02 to 1, under every policy: [`crate::share`] in time slices. 1 and
+    /// NaN are no bound. Before [`Gate::handle_jobs`].
     pub fn handle_share(&mut self, share: f64) {
         self.throttle
             .set_ceiling(if share.is_nan() { 1.0 } else { share });
     }
 
-    /// Pauses all best-effort work while a high-priority client is attached, `max_hold` included,
-    /// under every policy; or ends the pause. For [`crate::tuner::Choice::Infeasible`]: no batch of
-    /// high-priority requests is safe beside best-effort work. Call before [`Gate::handle_jobs`].
+    /// Pauses all BE work while an HP client is attached, `max_hold` included, under every policy;
+    /// or ends the pause. For [`crate::tuner::Choice::Infeasible`]. Before [`Gate::handle_jobs`].
     pub fn handle_pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
 
-    /// Whether the throttle or a pause holds everything.
     fn is_closed(&self) -> bool {
         self.is_paused || self.throttle.is_closed()
     }
@@ -280,8 +259,8 @@ impl Gate {
         self.throttle.view(now_ns)
     }
 
-    /// When a waiting job that has used up its share, or all throttled jobs, may go on, if there is
-    /// such a job: the latest time for the next poll, with or without high-priority clients.
+    /// The latest time for the next poll: when a waiting job that has used up its share, or all
+    /// throttled jobs, may go on.
     #[must_use]
     pub fn opens_ns(&self, snapshot: &Snapshot<'_>) -> Option<u64> {
         let is_waited_for = snapshot.be.iter().any(|job| job.waiting);
@@ -296,22 +275,21 @@ impl Gate {
         self.rules.ceiling()
     }
 
-    /// The gain of `pillion`: the bound of idle time in slacks, before any floor
-    /// ([`Ceiling::floor`]); `None` under other policies.
+    /// The gain of `pillion`: the bound of idle time in slacks before any floor; `None` elsewhere.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         self.rules.gain()
     }
 
-    /// The solo duration of an HP request, as `pillion` has learnt it or was configured; `None`
-    /// while unknown, and under other policies.
+    /// The solo duration of an HP request, learnt or configured; `None` while unknown, and under
+    /// other policies than `pillion`.
     #[must_use]
     pub fn solo_ns(&self) -> Option<u64> {
         self.rules.solo_ns()
     }
 
-    /// The slack of an HP request under `pillion`: how much longer than solo it may take, in ns. A
-    /// longer kernel that cannot be passed makes a request late. `None` under other policies.
+    /// How much longer than solo an HP request may take under `pillion`, ns: a longer kernel that
+    /// cannot be passed makes a request late. `None` under other policies.
     #[must_use]
     pub fn slack_ns(&self) -> Option<u64> {
         self.rules.slack_ns()
@@ -323,8 +301,7 @@ impl Gate {
         self.rules.sm_threshold(device_sms)
     }
 
-    /// Handles what has happened since the last snapshot: charges, the end of a drain, the turn.
-    /// Once per poll, before [`Gate::gate`].
+    /// Handles charges, the end of a drain, the turn. Once per poll, before [`Gate::gate`].
     pub fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         debug_assert!(snapshot.hp.is_valid());
         debug_assert!(snapshot.be.len() <= JOBS_MAX);
@@ -335,9 +312,9 @@ impl Gate {
         self.rules.handle_snapshot(&Snapshot { be, ..*snapshot });
     }
 
-    /// When to poll again after the last snapshot if nobody rings, while BE work waits or is in
-    /// flight: at least `pause_ns` after it. `outlook` is the prediction for all HP clients. See
-    /// [`crate::pillion::pacing`]; the other policies poll after every pause.
+    /// When to poll again without a ring, while BE work waits or is in flight: `pause_ns` after the
+    /// snapshot at the earliest. `outlook` is of all HP clients. See [`crate::pillion::pacing`];
+    /// the other policies poll after every pause.
     #[must_use]
     pub fn next_look_ns(&self, snapshot: &Snapshot<'_>, outlook: &Outlook, pause_ns: u64) -> u64 {
         let be = match self.masked.len() == snapshot.be.len() {
@@ -353,11 +330,8 @@ impl Gate {
         }
     }
 
-    /// The lease of the job at index `job` of `snapshot.be`, under the epoch of the snapshot.
-    /// Total: every job gets one, even if closed.
-    ///
+    /// The lease of the job at index `job` of `snapshot.be`: every job gets one, even if closed.
     /// # Panics
-    ///
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn gate(&self, snapshot: &Snapshot<'_>, job: usize) -> Lease {
@@ -365,9 +339,7 @@ impl Gate {
     }
 
     /// [`Gate::gate`], and the rule that limits the lease.
-    ///
     /// # Panics
-    ///
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn gate_with_limit(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
@@ -383,11 +355,9 @@ impl Gate {
         self.throttle.meet(snapshot, capped)
     }
 
-    /// Whether the law lets `kernel` of the job at index `job` go, after `spent_ns` were charged.
-    /// The paper's law, separate from [`Gate::gate`], so that each checks the other.
-    ///
+    /// Whether the law lets `kernel` of the job at index `job` go, after `spent_ns` were charged:
+    /// the paper's law, separate from [`Gate::gate`], so that each checks the other.
     /// # Panics
-    ///
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn eligible(
@@ -424,7 +394,6 @@ fn masked<'a>(
     buffer
 }
 
-/// Which of both budgets is used up.
 pub(crate) fn limit_of(throttle_ns: u64, turn_ns: u64) -> Limit {
     match (throttle_ns, turn_ns) {
         (0, _) => Limit::Throttle,
@@ -438,7 +407,6 @@ pub(crate) fn quantum_ns(bound_ns: u64) -> u64 {
     bound_ns + 1
 }
 
-/// Expected ns in flight of all BE jobs together.
 pub(crate) fn in_flight_ns(snapshot: &Snapshot<'_>) -> u64 {
     snapshot
         .be

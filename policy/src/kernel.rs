@@ -1,12 +1,9 @@
-//! A kernel as far as a policy needs it.
-//!
-//! The *resource class* says which resource of the GPU a kernel mostly uses: compute units or
-//! memory bandwidth. Concurrent kernels of opposite class slow each other down little, two of the
-//! same class much (conv-bn 1.41× faster together than in turn, conv-conv 0.98×; Orion, Table 2). A
-//! kernel without a profile, or with little use of either, is *unknown*.
-//!
-//! `sm_needed` is the number of SMs that would hold all blocks of the launch at once: ceil(blocks ÷
-//! blocks per SM). It is not capped at the device's SMs: large training kernels need thousands.
+//! A kernel as far as a policy needs it. The *resource class* is the resource of the GPU that a
+//! kernel mostly uses: compute units or memory bandwidth. Concurrent kernels of opposite class slow
+//! each other down little, two of the same class much (conv-bn 1.41× faster together than in turn,
+//! conv-conv 0.98×; Orion, Table 2). A kernel without a profile, or with little use of either, is
+//! *unknown*. `sm_needed` is the number of SMs that would hold all blocks of the launch at once,
+//! ceil(blocks ÷ blocks per SM), not capped at the device's: large training kernels need thousands.
 
 /// The resource that a kernel mostly uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,8 +20,7 @@ impl Class {
     /// Every class, in the order of the bits of a [`ClassSet`].
     pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Unknown];
 
-    /// The class whose [`ClassSet`] bits are `bits`. Anything but exactly one class, for example in
-    /// a peer's record, is unknown.
+    /// The class of these [`ClassSet`] bits; unknown unless exactly one, as in a peer's bad record.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         match bits {
@@ -55,9 +51,7 @@ impl Class {
     }
 }
 
-/// A set of classes: compute = 1, memory = 2, unknown = 4.
-///
-/// The bits are part of the shared-memory protocol: a lease page holds them.
+/// A set of classes: compute = 1, memory = 2, unknown = 4, as in a lease page of shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClassSet(u32);
 
@@ -134,9 +128,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A copy as the gate counts it: work of no class that needs no SM. The duration assumes pinned
-    /// memory over PCIe 3.0 (12 GB/s), or a small device's memory within the device (200 GB/s
-    /// copied); the observed completion corrects it.
+    /// A copy as the gate counts it: work of no class that needs no SM. Assumes pinned memory over
+    /// PCIe 3.0 (12 GB/s), or within a small device 200 GB/s; completions correct it.
     #[must_use]
     pub const fn of_copy(bytes: u64, is_within_device: bool) -> Self {
         let bytes_per_ns = if is_within_device { 200 } else { 12 };

@@ -1,32 +1,23 @@
 //! The p99 latency of a high-priority job by its share of the GPU: two lines that meet in a knee.
-//!
 //! Below some share of the GPU a request takes longer in proportion, and above it hardly shorter
 //! (Mudi, EuroSys'25, section 4.1, Figure 5). With Δ, the share of the high-priority job,
-//!
 //! ```text
 //! p99(Δ) = l0 + k1 (Δ − Δ0)   where Δ ≤ Δ0
 //!          l0 + k2 (Δ − Δ0)   elsewhere           k1 ≤ 0, k2 ≤ 0
 //! ```
-//!
 //! for one job, batch and set of best-effort jobs. Best-effort jobs have 1 − Δ.
-//!
 //! # The fit
-//!
 //! The fit is exact: no other two lines with a common point and slopes that do not rise have a
 //! smaller sum of squares of *relative* errors ([`PieceWise::residual`]). The spread of a p99 grows
-//! with the p99, and the model is judged by its relative error: with absolute errors the longest
-//! latencies alone would decide.
-//!
-//! The paper takes as the knee the middle one of three samples "that yields the lowest curvature",
-//! which is where the curve is straightest, and fits each slope on its own. This fit solves each
-//! split of the sorted samples into left and right:
-//!
+//! with the p99; with absolute errors the longest latencies alone would decide. The paper takes as
+//! the knee the middle one of three samples "that yields the lowest curvature", which is where the
+//! curve is straightest, and fits each slope on its own. This fit solves each split of the sorted
+//! samples into left and right:
 //! - Both lines are fitted, each on its side. If they meet between the two samples beside the
-//!   split, this is the optimum of the split.
-//! - Otherwise the optimum of the split has its knee at one of these two samples. The lines that
-//!   meet between them are two convex cones (bent up, bent down), and the optimum over a convex
-//!   cone is the free one or on a face; on a face the knee is at a sample. With a fixed knee the
-//!   problem is linear in l0, k1 and k2.
+//!   split, this is its optimum.
+//! - Otherwise its knee is at one of these two samples: the lines that meet between them are two
+//!   convex cones (bent up, bent down), and the optimum over a convex cone is the free one or on a
+//!   face. With a fixed knee the problem is linear in l0, k1 and k2.
 //! - Slopes that would rise are 0: each set of active constraints is solved, and the best feasible
 //!   solution is the optimum, because the problem is convex.
 //! - One line alone, if two are no better.
@@ -37,11 +28,10 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Shares of the high-priority job at which six samples serve a fit well: tenths, as the paper's,
-/// and closer where latencies bend. Chosen from nine sets on two families of curves of the
-/// simulator (36 and 9 curves of the kinds of `sim/tests/latency_curves.rs`, at the other shares
-/// from 0.1 to 0.9 by 0.05): mean errors of 1.6 and 8.0 %, where the others had 1.5 to 1.8 and 8.6
-/// to 10.6 %.
+/// Shares at which six samples serve a fit well: tenths, as the paper's, and closer where latencies
+/// bend. Chosen from nine sets on two families of the simulator's curves (36 and 9,
+/// `sim/tests/latency_curves.rs`), at the other shares from 0.1 to 0.9 by 0.05: mean errors of 1.6
+/// and 8.0 %, the others 1.5 to 1.8 and 8.6 to 10.6 %.
 pub const SAMPLE_SHARES: [f64; 6] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.9];
 
 /// Fewest samples of a fit: one more than the model has parameters.
@@ -56,8 +46,7 @@ pub const LATENCIES: RangeInclusive<f64> = 1e-12..=1e15;
 /// Shares that differ by less are equal.
 pub const SHARE_STEP: f64 = 1e-6;
 
-/// The part by which the share in force exceeds the least one, "to accommodate prediction errors"
-/// (Mudi §5.3.2).
+/// The part added to the least share, "to accommodate prediction errors" (Mudi §5.3.2).
 pub const SHARE_MARGIN: f64 = 0.1;
 
 /// Two lines are no better than one if they lower the sum of squares by less than this share of it,
@@ -142,7 +131,6 @@ impl fmt::Display for FitError {
 impl std::error::Error for FitError {}
 
 /// The two lines of least squares of these samples (share, p99), in any order.
-///
 /// # Errors
 /// See [`FitError`].
 pub fn fit(samples: &[(f64, f64)]) -> Result<PieceWise, FitError> {
@@ -163,8 +151,7 @@ pub fn fit(samples: &[(f64, f64)]) -> Result<PieceWise, FitError> {
 }
 
 impl PieceWise {
-    /// The p99 at this share. Beyond the sampled shares it follows the outer line, which is too low
-    /// below them, because latencies bend upwards there.
+    /// The p99 at this share. Below the sampled shares it is too low: latencies bend upwards there.
     #[must_use]
     pub fn at(&self, share: f64) -> f64 {
         let beyond = share - self.knee_share;
@@ -175,9 +162,8 @@ impl PieceWise {
         self.knee_p99 + slope * beyond
     }
 
-    /// The least sampled share at which the p99 is not above `limit`; `None` if the p99 is above it
-    /// at the greatest one, or `limit` is not a number. The model is silent below the least sampled
-    /// share, so the answer is never less.
+    /// The least sampled share at which the p99 is at most `limit`, never less than the least
+    /// sampled one; `None` if the greatest exceeds it, or `limit` is not a number.
     #[must_use]
     pub fn least_share(&self, limit: f64) -> Option<f64> {
         let [least, greatest] = self.sampled;
@@ -196,8 +182,7 @@ impl PieceWise {
         Some(share.clamp(least, greatest))
     }
 
-    /// The share to put in force for this limit: [`PieceWise::least_share`] plus [`SHARE_MARGIN`]
-    /// of it, at most 1, which leaves nothing to best-effort jobs.
+    /// [`PieceWise::least_share`] plus [`SHARE_MARGIN`] of it, at most 1 (nothing for BE jobs).
     #[must_use]
     pub fn share_with_margin(&self, limit: f64) -> Option<f64> {
         let least = self.least_share(limit)?;
@@ -223,7 +208,6 @@ struct Sample {
 }
 
 impl Sample {
-    /// The weight of a squared error, so that errors are relative.
     fn weight(&self) -> f64 {
         1.0 / (self.p99 * self.p99)
     }
@@ -255,7 +239,6 @@ fn checked(samples: &[(f64, f64)]) -> Result<Vec<Sample>, FitError> {
     }
 }
 
-/// One line that does not rise, through its own centre.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     share: f64,
@@ -264,7 +247,6 @@ struct Line {
 }
 
 impl Line {
-    /// The line of least squares of at least two samples.
     fn of(samples: &[Sample]) -> Self {
         let sum = |value: fn(&Sample) -> f64| -> f64 {
             let samples = samples.iter();
@@ -314,7 +296,7 @@ fn one_line(samples: &[Sample]) -> PieceWise {
 }
 
 /// The lines of the first `split` samples and of the others, if they meet between both. A side with
-/// one sample has no line of its own; its optimum has its knee at a sample ([`knees_at`]).
+/// one sample has no line; its optimum has its knee at a sample ([`knees_at`]).
 fn free_knee(samples: &[Sample], split: usize) -> Option<PieceWise> {
     let (left, right) = samples.split_at_checked(split)?;
     if left.len() < 2 || right.len() < 2 {
@@ -336,8 +318,8 @@ fn free_knee(samples: &[Sample], split: usize) -> Option<PieceWise> {
     })
 }
 
-/// The feasible ones of the lines with their knee at the sample `at`, neither the first nor the
-/// last: the optimum for each set of free slopes, the others being 0.
+/// The feasible lines with their knee at the sample `at`, neither the first nor the last: the
+/// optimum for each set of free slopes, the others being 0.
 fn knees_at(samples: &[Sample], at: usize) -> impl Iterator<Item = PieceWise> {
     let sums = samples.get(at).map(|knee| Sums::new(samples, knee.share));
     let free = [[true, true], [true, false], [false, true], [false, false]];
@@ -348,7 +330,6 @@ fn knees_at(samples: &[Sample], at: usize) -> impl Iterator<Item = PieceWise> {
     lines.filter(|lines| lines.slope_below <= 0.0 && lines.slope_above <= 0.0)
 }
 
-/// Weighted sums of the normal equations with a fixed knee, of offsets below and above the knee.
 #[derive(Debug, Default)]
 struct Sums {
     knee_share: f64,
@@ -385,8 +366,8 @@ impl Sums {
     }
 
     /// The optimum with these slopes free and the others 0. No product of both sides occurs, so
-    /// each slope follows from l0 alone. The divisor is not less than the weight of the sample at
-    /// the knee (Cauchy and Schwarz).
+    /// each slope follows from l0. The divisor is at least the weight of the sample at the knee
+    /// (Cauchy and Schwarz).
     fn solve(&self, free: [bool; 2], sampled: [f64; 2]) -> PieceWise {
         let (mut weight, mut p99) = (self.weight, self.p99);
         let sides = || self.sides.iter().zip(free);

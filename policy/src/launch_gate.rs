@@ -1,22 +1,18 @@
-//! `launch-gate`: at most one best-effort kernel in flight, and only while HP is idle.
-//!
-//! The simplest gate that protects HP: it uses neither class nor SMs nor durations. HP waits for at
-//! most one kernel, however long. This is what remains of Tally (ASPLOS'25) without kernel
-//! transformation, the ablation `disable_transformation` of its artefact: there it costs HP's p99
-//! 13 % in the median and 146 % at worst, and best-effort jobs keep half of the GPU. It thus shows
-//! what every cleverer policy adds.
-//!
-//! A BE kernel goes iff all of:
-//!
+//! `launch-gate`: at most one best-effort kernel in flight, and only while HP is idle. The simplest
+//! gate that protects HP: no class, SMs or durations. HP waits for at most one kernel, however
+//! long. This is what remains of Tally (ASPLOS'25) without kernel transformation, the ablation
+//! `disable_transformation` of its artefact: there it costs HP's p99 13 % in the median and 146 %
+//! at worst, and best-effort jobs keep half of the GPU. It shows what every cleverer policy adds. A
+//! BE kernel goes iff all of:
 //! 1. HP is idle.
 //! 2. Nothing of any BE job is in flight, counted in launches, not in expected ns.
 //! 3. It is the job's turn: while others wait, each has one kernel, in order of ids.
 //!
 //! A lease states this exactly. `budget_ns` is 1, so that spent < budget only before the first
-//! charge, because the launch path charges at least 1 ns for each launch (it counts what is in
-//! flight by these charges); classes and SMs are not limited. The next lease opens at the poll
-//! after the completion was seen: with a daemon that polls every 50 µs, a job of short kernels runs
-//! one in 50 to 100 µs. The law is the same in time-slice mode.
+//! charge, because the launch path charges at least 1 ns for each launch; classes and SMs are not
+//! limited. The next lease opens at the poll after the completion was seen: with a daemon that
+//! polls every 50 µs, a job of short kernels runs one in 50 to 100 µs. The law is the same in time
+//! slices.
 
 use crate::orion::LEASE_NS;
 use crate::registry::{Entry, Settings};

@@ -1,21 +1,18 @@
-//! What a best-effort job may launch without asking.
-//!
-//! The daemon publishes one lease per BE job, which checks every launch against it locally. A lease
-//! is terms (classes, SMs, budget) plus two ends: an *epoch* and an *expiry*.
+//! What a best-effort job may launch without asking. The daemon publishes one lease per BE job,
+//! which checks every launch against it locally. A lease is terms (classes, SMs, budget) plus two
+//! ends, an *epoch* and an *expiry*.
 //!
 //! **Epoch.** There is one `hp_epoch` per GPU, raised when an HP process launches while live leases
 //! name the current one. A lease carries the epoch of its snapshot ([`crate::Snapshot::epoch`]).
-//! When the two differ, the HP side has done something unknown to the decision, and the lease is
-//! void. **Expiry** voids the lease when the daemon stops renewing.
+//! When the two differ, HP has done something unknown to the decision, and the lease is void.
+//! **Expiry** voids the lease when the daemon stops renewing.
 //!
 //! **Budget.** Nanoseconds of expected work that the job may still charge, counted from the
 //! snapshot. *Spent* is what was charged since, before the kernel in question. A kernel goes while
-//! spent < budget, so the last one may pass the end: a job overshoots by at most one kernel, as in
-//! Orion, and a kernel longer than any budget still runs when nothing else is spent.
-//!
-//! A daemon that keeps the budget as two sums that only grow publishes
-//! `limit_total_ns = charged_total_ns + budget_ns`, with the `charged_total_ns` of the snapshot;
-//! then spent < budget ⇔ charged < limit at any time, with charges before publication.
+//! spent < budget, so a job overshoots by at most one kernel, as in Orion, and a kernel longer than
+//! any budget still runs when nothing else is spent. A daemon that keeps two sums that only grow
+//! publishes `limit_total_ns = charged_total_ns + budget_ns`, with the `charged_total_ns` of the
+//! snapshot; then spent < budget ⇔ charged < limit at any time, with charges before publication.
 //!
 //! **Whole.** With this flag a kernel must fit into the rest of the budget: it goes iff spent +
 //! expected ≤ budget. Nothing overshoots, and a kernel longer than the budget does not go at all.
@@ -23,11 +20,9 @@
 //! **Standing.** With this flag the epoch is ignored: no high-priority work needs protection from
 //! the job, so its launches do not void the lease. Its budget is the job's cap ([`crate::usage`]).
 //!
-//! **Ungated.** The job is not held: epoch, expiry and budget are ignored, and the lease holds
-//! until another is published. Launches are still charged and completed, so that the work in flight
-//! is known when the gate closes.
-//!
-//! The holder of the shared words compares epoch and expiry; [`admits`] is the rest.
+//! **Ungated.** The job is not held: epoch, expiry and budget are ignored, until another lease is
+//! published. Launches are still charged and completed, so that the work in flight is known when
+//! the gate closes. The holder compares epoch and expiry; [`admits`] is the rest.
 
 use crate::{ClassSet, Kernel};
 
@@ -55,7 +50,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The lease of a job from which nobody needs protection.
+    /// The lease of a job where no high-priority work needs protection.
     #[must_use]
     pub const fn ungated(epoch: u64) -> Self {
         Self {
@@ -99,9 +94,8 @@ impl Lease {
     }
 }
 
-/// Whether `lease` lets `kernel` go after `spent_ns` have been charged to it.
-///
-/// On the launch path: comparisons of values in registers, no allocation, nothing that can fail.
+/// Whether `lease` lets `kernel` go after `spent_ns` have been charged to it. On the launch path:
+/// comparisons of values in registers, no allocation, nothing that can fail.
 #[inline]
 #[must_use]
 pub const fn admits(lease: &Lease, spent_ns: u64, kernel: &Kernel) -> bool {
@@ -142,7 +136,6 @@ mod tests {
     #[test]
     fn each_term_alone_can_refuse() {
         assert!(admits(&lease(), 0, &KERNEL));
-        // The 1000 ns kernel overshoots the 500 ns budget by itself: allowed.
         assert!(admits(&lease(), 499, &KERNEL));
         assert!(!admits(&lease(), 500, &KERNEL));
         assert!(!admits(

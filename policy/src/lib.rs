@@ -1,9 +1,8 @@
 //! # Pillion's decisions
-//!
 //! Which job may launch what, and when: pure code. State and a description of the moment go in, a
 //! lease comes out; no IO, no clock, no thread, no `unsafe`. The daemon runs it 20 000 times a
 //! second, the launch path of every best-effort process calls [`admits`] once per launch, and a
-//! simulator can run both from the same source. This crate's tests thus cover all three.
+//! simulator runs both from the same source. This crate's tests thus cover all three.
 //!
 //! | module | noun |
 //! |---|---|

@@ -1,6 +1,5 @@
-//! The rule of the law behind a lease, for reports about a waiting job.
-//!
-//! It is computed together with the lease ([`crate::Gate::gate_with_limit`]) and decides nothing.
+//! The rule behind a lease, for reports about a waiting job. It is computed together with the lease
+//! ([`crate::Gate::gate_with_limit`]) and decides nothing.
 
 /// What keeps a job from launching more than its lease admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

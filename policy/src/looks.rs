@@ -1,20 +1,17 @@
-//! When to poll an event.
-//!
-//! Most polls of a device are in vain: each answer costs a wake-up, and a late answer keeps
-//! best-effort work waiting. The first poll of an event therefore comes after a *part* of the
-//! expected duration of the work before it, and the part follows from the polls' results: three of
-//! ten first polls are to find the event reached. Further polls come every pause, and for work of
-//! many pauses after a 64th of its time so far.
-//!
-//! The part is 1 at most. Work that takes longer than expected is polled from its expected end on.
-//! Learnt durations ([`crate::durations`]) correct that end, and they learn from early polls.
+//! When to poll an event. Most polls of a device are in vain: each answer costs a wake-up, and a
+//! late answer keeps best-effort work waiting. The first poll of an event therefore comes after a
+//! *part* of the expected duration of the work before it. The part, 1 at most, follows from the
+//! polls' results: three of ten first polls are to find the event reached. Further polls come every
+//! pause, and for work of many pauses after a 64th of its time so far. Work that takes longer than
+//! expected is polled from its expected end on. Learnt durations ([`crate::durations`]) correct
+//! that end, and they learn from early polls.
 
-/// Successful first polls of ten. With five of ten, two jobs that take turns both lost a tenth of
-/// their rate in the simulator: the other's work delays the events of each.
+/// Successful first polls of ten. With five, two jobs that take turns both lost a tenth of their
+/// rate in the simulator: the other's work delays the events of each.
 const REACHED_OF_TEN: f64 = 3.0;
 
-/// The part grows by three tenths of this after a first poll in vain, and shrinks by seven tenths
-/// after one that found the event reached, so that both balance at three of ten.
+/// The part grows by three tenths of this after a vain first poll, and shrinks by seven tenths
+/// after a successful one: both balance at three of ten.
 const STEP: f64 = 0.04;
 
 /// The least part. Expectations that are further off cost polls, as many as without a part.
@@ -63,7 +60,7 @@ impl Default for Looks {
 
 impl Looks {
     /// The first poll of an event recorded at `now_ns` behind work that runs since `since_ns` (0:
-    /// since now) and is expected to take `expected_ns`: after `pause_ns` at the earliest.
+    /// since now) and should take `expected_ns`: after `pause_ns` at the earliest.
     #[must_use]
     pub fn first(&self, now_ns: u64, since_ns: u64, expected_ns: u64, pause_ns: u64) -> Look {
         let since_ns = if since_ns == 0 { now_ns } else { since_ns };
@@ -90,7 +87,7 @@ impl Looks {
         }
     }
 
-    /// A poll at `now_ns` found the event reached, or not. The next poll, where it was not.
+    /// A poll at `now_ns` found the event reached, or not; returns the next poll, where it was not.
     pub fn handle_look(
         &mut self,
         look: &Look,
@@ -113,7 +110,6 @@ impl Looks {
 }
 
 impl Look {
-    /// The poll after one at `now_ns` that found the event not reached.
     fn next(&self, now_ns: u64, pause_ns: u64) -> Self {
         let taken_ns = now_ns.saturating_sub(self.since_ns);
         let by_taken_ns = (taken_ns / self.pauses.max(1)).min(PAUSE_NS_MAX);
@@ -146,8 +142,8 @@ mod tests {
         unreachable!()
     }
 
-    /// Of the last thousand of 2000 events: mean polls, how late the last of each was, us, and how
-    /// many first polls found the event reached.
+    /// Of the last thousand of 2000 events: mean polls, the last poll's mean delay in us, and
+    /// successful first polls.
     fn means(expected_us: u64, takes_us: impl Fn(u64) -> u64) -> (f64, f64, f64) {
         let mut looks = Looks::default();
         let followed = (0..2_000).map(|n| follow(&mut looks, expected_us * US, takes_us(n) * US));
@@ -193,7 +189,6 @@ mod tests {
         let mut looks = Looks::default();
         let look = looks.first(1_000 * US, 500 * US, 100 * US, PAUSE_NS);
         assert_eq!(look.at_ns, 1_020 * US);
-        // A reached event teaches nothing about the part here.
         let before = looks.part;
         _ = looks.handle_look(&look, look.at_ns, true, PAUSE_NS);
         assert!(looks.part.to_bits() == before.to_bits());

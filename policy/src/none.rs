@@ -1,8 +1,7 @@
-//! `none`: everything goes, always.
-//!
-//! The baseline: nobody is held, and high-priority streams keep their priority on the device. It is
-//! also the switch that turns Pillion off without restarting jobs. Leases are ungated: launches are
-//! still charged and completed, so that the work in flight is known when another policy takes over.
+//! `none`: everything goes, always. The baseline: no job is held, and high-priority streams keep
+//! their priority on the device. It is also the switch that turns Pillion off without restarting
+//! jobs: launches are still charged and completed, so that the work in flight is known when another
+//! policy takes over.
 
 use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
@@ -15,7 +14,6 @@ pub const ENTRY: Entry = Entry {
     settings: Settings::Own(|| Policy::None),
 };
 
-/// The policy; it has no parameters and no state.
 #[derive(Debug)]
 pub(crate) struct HoldNobody;
 

@@ -1,7 +1,4 @@
-//! `orion`: the Orion paper's Listing 1 (EuroSys'24).
-//!
-//! A BE kernel goes iff all of:
-//!
+//! `orion`: the Orion paper's Listing 1 (EuroSys'24). A BE kernel goes iff all of:
 //! 1. *Throttle.* `be_duration ≤ DUR_THRESHOLD`. `be_duration` is the expected ns of what all BE
 //!    jobs launched since it was last zero. It becomes zero when it is over the threshold and
 //!    everything BE is complete: never before it is over, and never while something runs. The
@@ -14,18 +11,15 @@
 //! The lease follows: with T = `DUR_THRESHOLD`, d = `be_duration` in integer ns, d + spent ≤ T ⇔
 //! spent < T + 1 − d, so `budget_ns` = T + 1 − d, or 0 when d > T; `sms_max` = `SM_THRESHOLD` − 1;
 //! classes = those opposite to all.
-//!
 //! ```text
 //! T = 150 000, nothing launched           budget 150 001
 //! a 100 µs kernel goes       d = 100 000  budget  50 001
 //! another                    d = 200 000  budget       0   until both are complete
 //! both complete              d = 0        budget 150 001
 //! ```
-//!
 //! The listing is for one BE job and has one `be_duration`. With several jobs HP would have to wait
-//! for the sum over all, so there is still one. In time-slice mode kernels of two processes never
+//! for the sum over all, so there is still one. In time slices kernels of two processes never
 //! overlap: class and SMs mean nothing, and `orion` is [`temporal`] with its own numbers.
-//!
 //! [`crate::orion_code`] is what the published *code* does instead.
 
 use crate::drain::DrainSum;
@@ -48,7 +42,7 @@ pub const ENTRY: Entry = Entry {
 /// The numbers of `orion`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OrionParams {
-    /// `DUR_THRESHOLD` in per cent of the HP request latency. 2.5 in the paper: HP latency is flat
+    /// `DUR_THRESHOLD` in per cent of the HP request latency. 2.5 in the paper: latency is flat
     /// below 3 % and grows about linearly above (§6.4).
     pub dur_threshold_pct: f64,
     /// `SM_THRESHOLD`.
@@ -67,8 +61,8 @@ pub enum SmThreshold {
     DeviceSms,
     /// This number.
     Sms(u32),
-    /// Searched for against the throughput of a training HP job ([`crate::sm_search`]). The daemon
-    /// knows neither what an HP job does nor when its requests end; a simulator does.
+    /// Searched for against the throughput of a training HP job ([`crate::sm_search`]), by a
+    /// simulator: the daemon knows neither what an HP job does nor when its requests end.
     Searched(SmSearchParams),
 }
 
@@ -127,7 +121,6 @@ impl Orion {
         }
     }
 
-    /// Whether the holder of the turn could launch something now.
     fn is_open(&self, snapshot: &Snapshot<'_>, bound_ns: u64) -> bool {
         match snapshot.sharing {
             Sharing::TimeSlice => temporal::is_open(&self.params.throttle(), snapshot),
@@ -187,7 +180,6 @@ impl Rules for Orion {
         (lease, if is_open { Limit::Interference } else { limit })
     }
 
-    /// The law as the paper has it.
     fn eligible(
         &self,
         snapshot: &Snapshot<'_>,
@@ -204,8 +196,7 @@ impl Rules for Orion {
         if !self.turn.admits(&snapshot.be[job], spent_ns, quantum_ns) {
             return false;
         }
-        // Listing 1, lines 12 to 16. A sum over the threshold here was not drained at the snapshot,
-        // or handle_snapshot had zeroed it.
+        // Listing 1, lines 12 to 16. handle_snapshot has zeroed a drained sum over the threshold.
         let be_duration_ns = self.drain.be_duration_ns().saturating_add(spent_ns);
         if be_duration_ns > dur_threshold_ns {
             return false;

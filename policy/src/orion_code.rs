@@ -1,8 +1,6 @@
 //! `orion-code`: what Orion's published program does (`src/scheduler/scheduler_eval.cpp`,
-//! `busy_wait_profile`, main of 2024-03-10), where it differs from the paper.
-//!
-//! One thread spins over the queues. A pass:
-//!
+//! `busy_wait_profile`, main of 2024-03-10), where it differs from the paper. One thread spins over
+//! the queues. A pass:
 //! ```text
 //! size = 0
 //! if HP has an op: it goes; hp_class = its class
@@ -18,12 +16,9 @@
 //!                   if sum > max_be_duration: over = true
 //!                   it goes
 //! ```
-//!
 //! `threshold` is 80, a constant: a V100's SMs; beside a training HP it starts at half of what the
 //! first BE client needs at most and is searched ([`SmSearch`]) against a manual bound.
-//!
 //! # Differences from the paper ([`crate::orion`])
-//!
 //! | paper, Listing 1 | code |
 //! |---|---|
 //! | class of the executing HP kernel | of the HP op *submitted last*; HP submits far ahead |
@@ -34,14 +29,11 @@
 //! | memory operations go at once | they do |
 //!
 //! `size` is zeroed in each pass, so it only matters between BE clients of one pass. The default
-//! bound of 1 ns lets one kernel go at a time.
-//!
-//! HP is *busy* from the first op of a request until all of them are complete. A held BE op blocks
-//! its client: the queue is in order. With several BE clients there is one sum for all. As in the
-//! paper, the sum may pass the bound by one kernel, and binds while HP is idle too.
-//!
-//! In the artefact's scripts the free pass of the first ten requests ends at a barrier of all
-//! clients before any measurement; the default here is therefore none.
+//! bound of 1 ns lets one kernel go at a time. HP is *busy* from the first op of a request until
+//! all of them are complete. A held BE op blocks its client: the queue is in order. With several BE
+//! clients there is one sum for all. As in the paper, the sum may pass the bound by one kernel, and
+//! binds while HP is idle too. In the artefact's scripts the free pass of the first ten requests
+//! ends at a barrier of all clients before any measurement; the default here is therefore none.
 
 use crate::Class;
 use crate::orion::have_different_profiles;
@@ -70,8 +62,8 @@ pub enum CodeHp {
     Training {
         /// `--orion_hp_limit`: the bound on the mean of ten iterations of HP, in ns.
         request_ns_max: u64,
-        /// `--orion_start_update`: how many ops of an iteration come before its update phase, in
-        /// which the rule of classes does not hold; `None` for never.
+        /// `--orion_start_update`: ops of an iteration before its update phase, in which the rule
+        /// of classes does not hold; `None` for never.
         update_start: Option<u32>,
         /// The most SMs that an op of the first BE client needs.
         sm_needed_max: u32,
@@ -216,7 +208,6 @@ impl OrionCode {
                 && have_different_profiles(self.hp_class, op.kernel.class))
     }
 
-    /// Whether HP has submitted and completed everything before its update phase.
     fn is_update_phase(&self) -> bool {
         match self.params.hp {
             CodeHp::Training {

@@ -1,15 +1,11 @@
 //! `pillion`: as much best-effort work as the high-priority job can afford, and no more.
-//!
 //! ## The slack
-//!
 //! Launched work cannot be stopped. A request may therefore have to wait for the BE work in flight
 //! when it arrives, and for the work beside it. How much it can afford follows from a *target*: by
 //! default a request may take 1.05 times its solo latency ([`Slo`]). The difference is its *slack*,
-//!
 //! ```text
 //! slack = target − solo          ResNet-50, solo 6.8 ms, target 1.05x: 340 µs
 //! ```
-//!
 //! and both bounds of this policy are multiples of it. They bound expected ns in flight, over all
 //! BE jobs, and both slide: completed work leaves them at once, without a drain.
 //!
@@ -17,88 +13,70 @@
 //! |---|---|---|---|
 //! | HP idle | gain × slack, and no less than the *floor* below | 1 slack | 16 slacks |
 //! | HP busy | max(min(gain, 1) ÷ 8, gain ÷ 4 − 1) × slack | ⅛ slack | 3 slacks |
-//!
 //! ## The gain: feedback from requests
-//!
 //! The slack alone is not a sufficient bound. With priorities between blocks a request waits for
 //! executing blocks and not for queued ones; a slowly launching host leaves pauses in which BE work
-//! costs nothing; or a profile is wrong, and a kernel takes ten times as long as expected. The law
-//! therefore compares each HP request during which BE work was present with its target
-//! ([`feedback`]), or with the solo spread of its kind, if that is more. A request within the
-//! target raises the gain a little (faster until the first miss). A request over the target lowers
-//! it, the more the longer the request took. The gain spends idle time first, and work beside HP
-//! grows only from gain 4 on, because a nanosecond of idle time costs HP least.
+//! costs nothing; or a profile is wrong by a factor of ten. The law therefore compares each HP
+//! request during which BE work was present with its target ([`feedback`]), or with the solo spread
+//! of its kind, if that is more. A request within the target raises the gain a little (faster until
+//! the first miss). A request over it lowers the gain, the more the longer it took. The gain spends
+//! idle time first, which costs HP least per ns, and work beside HP only from gain 4 on.
 //!
-//! A request's beginning is known to the ns where it voided a lease. Otherwise, because no BE work
-//! could have gone, it is as exact as the poll that found it: if the uncertainty is more than twice
-//! the daemon's least pause and 100 µs (200 µs), the request is ignored. Requests that met no BE
-//! work give the solo latency ([`solo`]); so do those that met no more than the least gain allows,
-//! while the gain is at its least. Until 16 were seen, the bounds are `residual_ns_unknown` (100
-//! µs, but no more than a fiftieth of the shortest) and an eighth of it, work beside HP must suit
-//! it, and the gain is 1. Each request is compared with its own *kind*, requests of the same client
-//! and about as many launches; the slack follows from the quickest client's main kind.
+//! A request's beginning is known to the ns where it voided a lease. Otherwise it is as exact as
+//! the poll that found it: if the uncertainty is more than twice the daemon's least pause and 100
+//! µs (200 µs), the request is ignored. Requests that met no BE work give the solo latency
+//! ([`solo`]); so do those that met no more than the least gain allows, while the gain is at its
+//! least. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a
+//! fiftieth of the shortest) and an eighth of it, work beside HP must suit it, and the gain is 1.
+//! Each request is compared with its own *kind*, requests of the same client and about as many
+//! launches; the slack follows from the quickest client's main kind.
 //!
 //! A training job has a share of its solo rate as its target ([`Slo::Throughput`]): the mean of its
 //! requests counts, not their tail. A job that is never idle has no requests; it is measured in
 //! pieces ([`crate::timeline`]).
-//!
 //! ## The floor
-//!
-//! Where requests are over their target the gain falls, to a sixteenth at the least. Beside
-//! requests of a few ms that is a bound of some 10 µs. It cost BE work several per cent of its rate
-//! and spared HP almost nothing, because it affects single kernels. While HP is idle, as much may
+//! Where requests are over their target the gain falls, to a sixteenth at the least: beside
+//! requests of a few ms a bound of some 10 µs. It cost BE work several per cent of its rate and
+//! spared HP almost nothing, because it affects single kernels. While HP is idle, as much may
 //! therefore be in flight as in [`orion`], 2.5 % of a request, but half a slack at most: for the
 //! default target that is the same. The gain itself still falls, and with it the bound beside HP,
 //! where a narrower one does spare HP, and quiet times. There is no floor
-//!
 //! - in time slices and where `block_priority` is off: HP then waits for everything;
 //! - for a training job, and while a client's solo latency is not known;
 //! - for one request in four while the gain is at its least. Work under the floor means that the
-//!   request is not alone, and beside BE jobs that always want to launch no other request would be:
-//!   this quarter detects requests that have become longer by themselves.
-//!
+//!   request is not alone, and beside BE jobs that always want to launch none would be: this
+//!   quarter detects requests that have become longer by themselves.
 //! ## Beside HP
-//!
 //! A kernel must fit into the rest of the bound ([`crate::lease`], "Whole"): short ones go beside
 //! HP, long ones wait until it is idle. Below gain 1, when HP is being hurt, a kernel must suit as
 //! well, as in [`orion`]: need fewer SMs than the device has, and be of the other class than every
 //! executing HP kernel, or one of both unknown.
-//!
 //! ## Long kernels
-//!
 //! While HP is idle the last kernel may pass the end of the bound: with the least bound and no
 //! floor, one kernel at a time. With priorities between blocks a request then waits for a wave of
 //! blocks and not for the kernel. Where `block_priority` is declared not to work, and single
-//! kernels hurt requests ([`feedback`]), a kernel must fit; a kernel longer than the bound then
-//! goes in a quiet time, or after a wait of `max_hold` at the gate. Where priorities work, a kernel
-//! without waves that is longer than a request's slack hurts all the same. Holding it did not help
-//! in measurements: it goes by `max_hold`, at a worse time.
+//! kernels hurt requests ([`feedback`]), a kernel must fit; a longer one then goes in a quiet time,
+//! or after a wait of `max_hold` at the gate. Where priorities work, a kernel without waves that is
+//! longer than a request's slack hurts all the same, but holding it did not help in measurements:
+//! it goes by `max_hold`, at a worse time.
 //!
 //! *Quiet time* ([`quiet`]): none of HP's last 128 pauses was shorter; for the rest of that time,
 //! less a tenth, BE work may be in flight, up to 16 slacks. This predicts periodic requests only.
-//!
 //! ## Unobserved completions
-//!
 //! The daemon learns of a completion tens of µs late, and of several at once. Waiting for the
 //! report with a full bound would idle the device. While HP is idle, work in flight is therefore
 //! predicted to complete at one expected ns per ns, counted from the last report, and leaves the
-//! bound before its completion is observed. At most one bound is predicted complete, so that at
-//! most twice the bound is in flight, however wrong a profile is. Beside HP nothing is predicted.
-//!
+//! bound before its completion is observed. At most one bound is predicted complete, so at most
+//! twice the bound is in flight, however wrong a profile is. Beside HP nothing is predicted.
 //! ## Time slices
-//!
 //! Without MPS nothing executes beside HP and there are no priorities: no BE work while HP is busy.
-//!
 //! ## Wrong profiles
-//!
-//! Bounds are in expected ns. BE kernels' durations are learnt from their completions, with or
-//! without a profile ([`crate::durations`]). The client learns them, as a gate sees no kernels.
-//!
+//! Bounds are in expected ns. The client learns BE kernels' durations from their completions, with
+//! or without a profile ([`crate::durations`]), as a gate sees no kernels.
 //! ## Jobs and turns
-//!
 //! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a
 //! job that has charged no more than the idle bound (times its weight) in its turn gets all of the
-//! bound that is free. [`crate::terms`] has the promises, and HP's precedence.
+//! free bound. [`crate::terms`] has the promises, and HP's precedence.
 
 use crate::ceiling::Binding;
 use crate::gate::{in_flight_ns, quantum_ns};
@@ -144,7 +122,6 @@ struct Learnt {
     solo: Solo,
     gain: Gain,
     marked: Marked,
-    /// Goals that replace the configured one, by client.
     goals: Vec<(u64, Goal)>,
     quiet: Quiet,
     bounds: Ceiling,
@@ -155,10 +132,8 @@ struct Learnt {
     /// Since when BE work has been in flight beside an idle HP without an observed completion.
     unseen_since_ns: Option<u64>,
     completed_ns: u64,
-    /// When jobs were last seen.
     jobs_ns: Option<u64>,
     exposed_ns: Option<u64>,
-    /// When BE work was last seen in flight or waiting.
     wanted_ns: Option<u64>,
     excluded_ns: Option<u64>,
     /// Since when no more than the least has been in flight.
@@ -167,7 +142,6 @@ struct Learnt {
 }
 
 impl Learnt {
-    /// The gain; the floor may replace the idle bound that follows from it.
     fn gain(&self) -> f64 {
         self.gain.value()
     }
@@ -205,7 +179,6 @@ impl Learnt {
             .map_or(params.residual_ns_unknown, |(_, slack_ns)| slack_ns)
     }
 
-    /// A request of an HP client has ended. Call before the snapshot of the same poll.
     fn handle_request(&mut self, params: &PillionParams, client: u64, request: &Request) {
         self.requests = self.requests.wrapping_add(1);
         if self.marked.is_of(client) {
@@ -234,8 +207,8 @@ impl Learnt {
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
             let excess_ns = request.measure_ns().saturating_sub(solo_ns);
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
-            // Excluded work may have caused a late request, and bounds then shrink for nothing. A
-            // timely request beside it, or protected by another law, justifies no growth.
+            // Excluded work may have caused a late request, and bounds shrink for nothing; a timely
+            // request beside it, or protected by another law, justifies no growth.
             let may_rise = !was_excluded && self.binding.may_rise();
             if !may_rise && spent <= 1.0 {
                 return;
@@ -250,7 +223,6 @@ impl Learnt {
     fn handle_mark(&mut self, params: &PillionParams, client: u64, mark: &Mark) {
         let goal = self.goal(params, client, true);
         if !self.marked.is_of(client) {
-            // What was inferred of it no longer counts.
             self.solo.handle_detach(client);
         }
         let is_now = |at_ns: Option<u64>| at_ns.is_some() && at_ns == self.jobs_ns;
@@ -283,8 +255,7 @@ impl Learnt {
         self.marked.handle_goal(client, &goal);
     }
 
-    /// Work in flight or waiting overlaps the requests of this poll. Work completed since the last
-    /// snapshot was in flight between both.
+    /// Work in flight or waiting overlaps the requests of this poll, as does work completed since.
     fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         self.jobs_ns = Some(now_ns);
         if jobs.iter().any(|job| !job.drained) || completed_ns(jobs) != self.completed_ns {
@@ -295,7 +266,6 @@ impl Learnt {
         }
     }
 
-    /// Work of a BE job in no snapshot is in flight, or was since the last poll.
     fn handle_excluded(&mut self, now_ns: u64) {
         self.excluded_ns = Some(now_ns);
     }
@@ -314,7 +284,6 @@ impl Learnt {
         is_behind: bool,
     ) {
         if !snapshot.hp.present {
-            // Everything learnt belonged to clients that have detached.
             *self = Self {
                 goals: std::mem::take(&mut self.goals),
                 ..Self::default()
@@ -337,8 +306,8 @@ impl Learnt {
         self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.seen_ns = now_ns;
         self.predict(snapshot, in_flight_ns, completed_ns);
-        // A request that loses less than a quarter of its slack is as good as alone. What the least
-        // gain allows is unavoidable; what the floor or a quiet time allows beyond that is neither.
+        // A loss below a quarter of the slack is as good as none. The work that the least gain
+        // allows is unavoidable; work under the floor or in a quiet time is not.
         let slack_ns = self.slack_ns(params);
         let little_ns = params.residual_ns_unknown.min(slack_ns / 4);
         let least_ns = scaled(slack_ns, GAIN_MIN);
@@ -430,8 +399,7 @@ impl Learnt {
     }
 
     /// Whether the next request meets no more than the gain allows, to reveal its solo latency: one
-    /// in four while the gain is at its least. By the golden ratio, so that each kind of
-    /// alternating requests has its share.
+    /// in four at the least gain. By the golden ratio: alternating kinds each have a share.
     fn is_bare(&self) -> bool {
         self.gain.is_least() && self.requests.wrapping_mul(GOLDEN) >> 62 == 0
     }
@@ -516,7 +484,6 @@ impl Pillion {
         }
     }
 
-    /// How long turns last now.
     fn turn_rules(&self) -> TurnRules<'_> {
         TurnRules {
             quantum_ns: quantum_ns(self.learnt.bounds.idle_ns),
@@ -524,7 +491,6 @@ impl Pillion {
         }
     }
 
-    /// Whether the holder of the turn could launch something now.
     fn is_open(&self, snapshot: &Snapshot<'_>) -> bool {
         let bounds = self.learnt.bounds;
         let used_ns = self.used_ns(snapshot);
@@ -708,7 +674,7 @@ impl Rules for Pillion {
     }
 }
 
-/// The free part of a bound, plus one where the last kernel may pass the end: equality is allowed.
+/// The free part of a bound, plus one where the last kernel may pass the end.
 fn free_ns(bound_ns: u64, used_ns: u64, whole: bool) -> u64 {
     (bound_ns + u64::from(!whole)).saturating_sub(used_ns)
 }
@@ -721,8 +687,7 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
     }
 }
 
-/// The cap, in slacks, on the spread that a kind's requests are compared with: nine of ten may
-/// otherwise take up to several times the shortest.
+/// The cap, in slacks, on a kind's spread: nine of ten may take up to several times the shortest.
 const SPREAD_MAX: u64 = 4;
 
 /// While a kind is learnt, BE work up to its shortest request divided by this may be in flight.

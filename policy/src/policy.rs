@@ -1,11 +1,8 @@
-//! A policy of the registry with its numbers, and their check.
-//!
-//! Each policy's file defines it, with its numbers and their defaults; [`crate::registry`] has the
-//! names. The limits are here, so that configuration, simulator and gate agree on them.
-//!
-//! Some policies do not fit into a lease: they decide about queues of launches, or about the
-//! placement of processes on the GPU, or they know the future. [`SIMULATOR_ONLY`] names them, so
-//! that a daemon can say why it refuses one.
+//! A policy of the registry with its numbers, and their check. Each policy's file defines it, with
+//! its numbers and their defaults; [`crate::registry`] has the names. The limits are here, so that
+//! configuration, simulator and gate agree on them. Some policies do not fit into a lease: they
+//! decide about queues of launches, or about the placement of processes on the GPU, or they know
+//! the future. [`SIMULATOR_ONLY`] names them, so that a daemon can report why it refuses one.
 
 use std::error::Error;
 use std::fmt;
@@ -99,9 +96,7 @@ impl Policy {
     }
 
     /// Checks the ranges of the numbers.
-    ///
     /// # Errors
-    ///
     /// The first number out of range, see [`PolicyError`].
     pub fn validate(&self) -> Result<(), PolicyError> {
         if let Some(params) = self.throttle_params() {
@@ -286,7 +281,6 @@ fn nearest_name(given: &str) -> &'static str {
         .unwrap_or("none")
 }
 
-/// Levenshtein's distance, one row at a time.
 fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.iter().enumerate() {

@@ -2,18 +2,16 @@
 //!
 //! **Law.** MuxFlow's SysProbe (§4.1). Once a second the device reports up to six *metrics*, each
 //! with two bounds, *unhealthy* and *overlimit*. They determine the state:
-//!
 //! ```text
 //! Init ──► Healthy ◄──────── Unhealthy ◄──────── Overlimit
 //!             │     all calm    ▲ │   all below     ▲ ▲
 //!             ├─────────────────┘ └─────────────────┘ │
 //!             └───────────────────────────────────────┘        any ──► Disabled
 //! ```
-//!
 //! - Unhealthy as soon as a metric passes its first bound, Overlimit as soon as one passes the
 //!   second: three samples in a row, one for memory.
-//! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), and two
-//!   hours at most; n counts its entries in two hours. A sample above a bound restarts that time.
+//! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), two hours
+//!   at most; n counts its entries in two hours. A sample above a bound restarts that time.
 //! - Unhealthy → Healthy once all were below 0.95 of their first bound for a minute, and from there
 //!   to Unhealthy after another minute at the earliest: the state changes once a minute at most.
 //! - Disabled while the driver reports the device as lost; then Unhealthy, or Overlimit if its time
@@ -24,14 +22,12 @@
 //!
 //! **Missing values** improve nothing: a metric that is no longer reported keeps its level, and no
 //! time without it counts. A metric that was never reported is left out. After [`BLIND_NS`] of
-//! missing values the probe is [`ProbeView::blind`].
-//!
-//! **Clock.** It counts while the device is busy for half of the time at least: an idle device
-//! clocks down without trouble. Power counts only with a clock below 0.9 of high-priority work's
-//! solo clock: a device at its power limit with its full clock works as intended.
-//!
-//! Source: MuxFlow (2024) §4.1 for states, metrics and the exponential back-off. It gives no
-//! bounds: ours are untried on hardware. §6 evicts at Unhealthy, §4.1 at Overlimit, as here.
+//! missing values the probe is [`ProbeView::blind`]. **Clock.** It counts while the device is busy
+//! for half of the time at least: an idle device clocks down without trouble. Power counts only
+//! with a clock below 0.9 of high-priority work's solo clock: a device at its power limit with its
+//! full clock works as intended. Source: MuxFlow (2024) §4.1 for states, metrics and the
+//! exponential back-off. It gives no bounds: ours are untried on hardware. §6 evicts at Unhealthy,
+//! §4.1 at Overlimit, as here.
 
 use crate::DeviceReading;
 use crate::throttle::BLIND_NS;
@@ -280,24 +276,21 @@ pub struct Probe {
     params: ProbeParams,
     state: ProbeState,
     gauges: [Gauge; 6],
-    /// The metric behind the state.
     cause: Option<Metric>,
     /// When Overlimit was entered, the oldest first; before zero where the clock is younger.
     entries: Vec<i64>,
     /// How long the condition for the next better state has held.
     better_ns: u64,
-    /// The last sample in which every metric ever known was known.
     seen_ns: Option<u64>,
     /// When it last became Healthy.
     healed_ns: Option<u64>,
     begun_ns: u64,
     changed_ns: u64,
-    /// It was Overlimit, and its back-off has not passed: it returns to Overlimit after Disabled.
+    /// It was Overlimit within its back-off: it returns to Overlimit after Disabled.
     is_owed: bool,
     evicted_ns: u64,
     /// Restored in Overlimit: best-effort jobs are to be ended once more.
     is_eviction_due: bool,
-    /// High-priority work's solo clock, as last known, MHz.
     alone_mhz: Option<u32>,
 }
 
@@ -323,8 +316,8 @@ impl Probe {
         }
     }
 
-    /// Continues at `now_ns` where another daemon's probe has ended. The unobserved time counts as
-    /// no better: the back-off restarts, and best-effort jobs due to be ended are ended.
+    /// Continues another daemon's probe at `now_ns`. The unobserved time counts as no better: the
+    /// back-off restarts, and best-effort jobs due to be ended are ended.
     #[must_use]
     pub fn restore(now_ns: u64, params: ProbeParams, kept: &KeptProbe) -> Self {
         let mut ages: Vec<u64> = kept.entered_ns.clone();
@@ -423,7 +416,6 @@ impl Probe {
         }
     }
 
-    /// Whether to end best-effort jobs although the state is Overlimit already.
     fn evicts_anew(&mut self, now_ns: u64) -> bool {
         if self.state != ProbeState::Overlimit {
             return false;
@@ -438,7 +430,6 @@ impl Probe {
         evicts
     }
 
-    /// How much of the time since the last sample is known to have been like it.
     fn elapsed_ns(&mut self, now_ns: u64) -> u64 {
         let mut known = self.gauges.iter().filter_map(|gauge| gauge.known_ns);
         if !known.all(|known_ns| known_ns == now_ns) {
@@ -536,7 +527,6 @@ impl Probe {
         }
     }
 
-    /// How long all must have been below their second bound.
     fn hold_ns(&self) -> u64 {
         let last = self.entries.last().copied().unwrap_or(0);
         let recent = self
@@ -585,7 +575,6 @@ impl Probe {
     }
 }
 
-/// A metric's value, its bounds, and whether it counts.
 #[derive(Clone, Copy)]
 struct Sample {
     value: f64,

@@ -1,19 +1,13 @@
-//! How much of the GPU a best-effort job gets of what it wants, and what holds it.
-//!
-//! Decides nothing: these numbers serve reports and promised shares. The daemon passes every
-//! decision about the job ([`Progress::handle_decision`]); between two decisions the job is assumed
-//! to stay as the earlier one found it.
-//!
+//! How much of the GPU a best-effort job gets of what it wants, and what holds it. Decides nothing:
+//! these numbers serve reports and promised shares. The daemon passes every decision about the job
+//! ([`Progress::handle_decision`]), whose state holds until the next one.
 //! - A job *wants* the GPU while one of its threads waits at the gate or its work is in flight.
 //! - It *stands still* while a thread waits and nothing of it is in flight. That time is attributed
 //!   to the rule behind the lease ([`Limit`]). With work on the GPU, waiting loses nothing.
 //! - Its *work* is expected ns seen complete.
-//!
 //! ## Share
-//!
-//! Time is cut into windows of a second; windows in which the job wanted nothing (it reads files,
-//! say) are left out. The share covers the last ten windows together:
-//!
+//! Time is cut into windows of a second; windows in which the job wanted nothing are left out. The
+//! share covers the last ten windows together:
 //! - *of its solo rate*, once known: work per ns here, over work per ns in windows without an
 //!   attached HP client. This includes the slowdown by work beside it, and CPU time.
 //! - else *of what it asked*: the part of the time in which it did not stand still. That is an
@@ -87,7 +81,6 @@ pub struct Progress {
     /// Earlier windows in which the job wanted something; the oldest is overwritten.
     windows: [Window; WINDOWS],
     next: usize,
-    /// Solo time and work.
     alone_ns: u64,
     alone_work_ns: u64,
     held: Held,
@@ -98,7 +91,6 @@ struct Look {
     at_ns: u64,
     completed_ns: u64,
     wants: bool,
-    /// The rule that it stands still by.
     held_by: Option<Limit>,
     hp_present: bool,
 }
@@ -109,13 +101,12 @@ struct Window {
     wanted_ns: u64,
     work_ns: u64,
     held: Held,
-    /// An HP client was attached at some time in it.
     hp_present: bool,
 }
 
 impl Progress {
     /// A decision at `now_ns` found the job in this state; `limit` is the rule behind its lease.
-    /// Time must not go backwards; a second decision at the same moment replaces the first.
+    /// Time must not go backwards; a second decision at one moment replaces the first.
     pub fn handle_decision(&mut self, now_ns: u64, job: &JobView, limit: Limit, hp_present: bool) {
         let look = Look {
             at_ns: now_ns,
@@ -220,7 +211,6 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A simulated job with a decision every millisecond.
     #[derive(Default)]
     struct Player {
         progress: Progress,
@@ -229,7 +219,7 @@ mod tests {
     }
 
     impl Player {
-        /// For `ms`: it completes `work_ns` in each, waits or not, has work in flight or not.
+        /// For `ms`: completes `work_ns` in each.
         fn play(&mut self, ms: u64, work_ns: u64, waiting: bool, drained: bool, limit: Limit) {
             let hp_present = limit != Limit::Ungated;
             for _ in 0..ms {

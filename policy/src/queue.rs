@@ -1,16 +1,13 @@
-//! Input and output of a policy that decides about queues of launches.
-//!
-//! Orion's and REEF's own programs intercept every launch and put it into a software queue of its
-//! client; one thread selects the launches for the device from the heads of the queues. Such a
-//! policy is no lease: each launch needs a new decision. It is a state machine of its own
-//! ([`crate::orion_code`], [`crate::reef_n`]) with the same three entry points:
-//!
+//! Input and output of a policy that decides about queues of launches. Orion's and REEF's own
+//! programs put every launch into a software queue of its client; one thread selects launches for
+//! the device from the heads of the queues. Such a policy is no lease: each launch needs a new
+//! decision. It is a state machine ([`crate::orion_code`], [`crate::reef_n`]) with three entry
+//! points:
 //! - `poll`: one pass over the heads of all queues. Returns the ops that go, at most one of each
 //!   client; the caller takes these from their queues and polls again until nothing goes.
 //! - `handle_complete`: the oldest op of a client that had gone is complete.
-//! - `handle_request_end`: the client's request (batch, training iteration) is complete.
-//!
-//! There is one HP client, as in both programs.
+//! - `handle_request_end`: the client's request (batch, training iteration) is complete. There is
+//!   one HP client, as in both programs.
 
 use crate::Kernel;
 

@@ -1,12 +1,10 @@
 //! `reef-n`: REEF (OSDI'22) on a GPU whose kernels cannot be killed, the Orion paper's baseline.
-//!
 //! REEF preempts by killing running kernels and padding real-time kernels with best-effort ones.
 //! NVIDIA's GPUs cannot kill; REEF-N is the rest, and was never published. The Orion paper (§6.1):
 //! "REEF-N … allows high-priority kernels to bypass best-effort kernels in software queues before
 //! submission to GPU"; "we implement REEF-N and the kernel selection rules from the original paper,
 //! which schedule kernels based on their size (number of SMs) and expected latency. We use a
 //! software queue size of 12 kernels". So:
-//!
 //! 1. An HP kernel goes at once, past all BE kernels in software queues.
 //! 2. *Beside HP* (from the first kernel of a request until its last is complete) BE kernels only
 //!    pad: with each HP kernel at most one BE kernel goes, of the first client, in turn, whose head
@@ -20,7 +18,6 @@
 //!                                   BE 20 SMs 101 µs  too long
 //! HP idle                           BE goes until 12 are in flight
 //! ```
-//!
 //! *The published code* (`--algo reef`, notes in Orion's repository) does not follow these rules:
 //! its depth of 12 is a number of busy polls after which one op of each BE client goes, HP or not,
 //! and it requires BE kernels with *at least* HP's SMs. This module follows the paper.
@@ -52,7 +49,6 @@ const DEPTH: u32 = 12;
 #[derive(Clone, Debug)]
 pub struct ReefN {
     params: ReefNParams,
-    /// From the first op of a request until it ends.
     hp_request: bool,
     in_flight: Vec<u32>,
     last: usize,

@@ -1,7 +1,6 @@
 //! The one list of policies, read by everything that takes or shows a policy's name: configuration,
-//! `config check`, status, simulator, `pillion`'s options, fault simulation, tests.
-//!
-//! A policy is a file with an [`Entry`], and its line in [`POLICIES`]; see docs/add-a-policy.md.
+//! `config check`, status, simulator, `pillion`'s options, fault simulation, tests. A policy is a
+//! file with an [`Entry`], and its line in [`POLICIES`]; see docs/add-a-policy.md.
 
 use std::iter;
 
@@ -16,8 +15,8 @@ pub const POLICIES: &[&Entry] = &[
     &crate::launch_gate::ENTRY,
 ];
 
-/// Policies that are accepted by name but not listed: the worked policy of docs/add-a-policy.md, so
-/// that the document's text is compiled and runs wherever a policy runs.
+/// Policies accepted by name but not listed: the worked policy of docs/add-a-policy.md, whose text
+/// is thus compiled and runs wherever a policy runs.
 pub const EXAMPLES: &[&Entry] = &[&crate::idle_only::ENTRY];
 
 /// Every policy that is accepted.
@@ -42,7 +41,6 @@ pub struct Entry {
     pub settings: Settings,
 }
 
-/// Two entries of one name would be one policy.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -98,7 +96,7 @@ pub struct Param {
     pub default: f64,
     /// Only whole numbers.
     pub is_whole: bool,
-    /// 1 is on and 0 off; files may also say `true` and `false`, as a daemon's do.
+    /// 1 is on and 0 off; files may also have `true` and `false`, as a daemon's.
     pub is_switch: bool,
 }
 
@@ -160,7 +158,6 @@ pub const NUMBERS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Numbers {
     entry: &'static Entry,
-    /// In the order of its params.
     values: [f64; NUMBERS_MAX],
 }
 
@@ -193,9 +190,7 @@ impl Numbers {
     }
 
     /// The number `key`, which is in us, in ns.
-    ///
     /// # Panics
-    ///
     /// When the policy has no such number: a bug of its constructor.
     #[must_use]
     pub fn us_in_ns(&self, key: &str) -> u64 {

@@ -1,10 +1,7 @@
-//! The trait of a policy at work: its decisions, and its state between them.
-//!
-//! Only [`Rules::lease`] is required. The other functions have defaults that fit a policy without
-//! state. [`crate::Gate`] calls them, in the order of its module's text, and handles the case of no
-//! attached high-priority client itself: nothing is held then.
-//!
-//! docs/add-a-policy.md develops a complete one.
+//! The trait of a policy at work: its decisions, and its state between them. Only [`Rules::lease`]
+//! is required; the other defaults fit a policy without state. [`crate::Gate`] calls them, in the
+//! order of its module's text, and handles the case of no attached high-priority client itself:
+//! nothing is held then. docs/add-a-policy.md develops a complete one.
 
 use std::fmt;
 
@@ -16,13 +13,11 @@ use crate::{
 /// A policy at work. Pure: its arguments, time included, are its only input.
 pub trait Rules: fmt::Debug + Send {
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of the snapshot, and
-    /// the rule that limits it. A high-priority client is attached. The same snapshot gives the
-    /// same lease however often this is called.
+    /// the rule that limits it. An HP client is attached. Equal snapshots give equal leases.
     fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit);
 
     /// The law for one kernel: whether it goes after `spent_ns` were charged since the snapshot. A
-    /// policy from a paper states the paper's law here, so that both check each other; the default
-    /// follows the lease.
+    /// policy from a paper states the paper's law here, so that both check each other.
     fn eligible(
         &self,
         snapshot: &Snapshot<'_>,
@@ -33,11 +28,10 @@ pub trait Rules: fmt::Debug + Send {
         admits(&self.lease(snapshot, job).0, spent_ns, kernel)
     }
 
-    /// Handles what has happened since the last snapshot. Once per poll, before [`Rules::lease`];
-    /// also while no high-priority client is attached.
+    /// Handles what has happened since the last snapshot. Once per poll, before [`Rules::lease`].
     fn handle_snapshot(&mut self, _snapshot: &Snapshot<'_>) {}
 
-    /// When to poll again if nobody rings, while best-effort work waits or is in flight.
+    /// When to poll again without a ring, while best-effort work waits or is in flight.
     fn next_look_ns(&self, snapshot: &Snapshot<'_>, _outlook: &Outlook, pause_ns: u64) -> u64 {
         snapshot.now_ns.saturating_add(pause_ns)
     }

@@ -3,20 +3,16 @@
 //! **Law.** MuxFlow's (§4.2). Each second gives high-priority work's expected use of the SMs: Σ
 //! expected ns · min(SMs needed, SMs) / SMs, over the second's launches. x is the mean of the last
 //! [`SECONDS`], and best-effort work has 1 − x of the GPU, from [`PERCENT_MIN`] to 100 %. Solo
-//! durations count, which best-effort work beside the kernels does not change: a share by actual
-//! durations would shrink by its own effect.
+//! durations count: a share by actual durations would shrink by its own effect. The share is
+//! unknown until [`SECONDS_MIN`] were observed. Without a high-priority client it stays unchanged:
+//! one may come back, and best-effort jobs keep their initial share for long.
 //!
 //! Under MPS it is a share of the SMs. It cannot change for a running process, so it applies to
 //! starting jobs (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`), and a job that allows it is restarted for
 //! it: where the share differs by [`HYSTERESIS`], and not before it has run for
-//! [`ShareParams::restart_ns`]. In time slices a process has all SMs in its turn, and the share is
-//! one of the time, of all best-effort jobs together, while a high-priority client is attached
-//! ([`crate::Gate::handle_share`]).
-//!
+//! [`ShareParams::restart_ns`]. In time slices it is a share of the time, of all best-effort jobs
+//! together, while a high-priority client is attached ([`crate::Gate::handle_share`]).
 //! Alternatively it follows how well the target of high-priority requests is kept: [`outer`].
-//!
-//! The share is unknown until [`SECONDS_MIN`] were observed. Without a high-priority client it
-//! stays unchanged: one may come back, and best-effort jobs keep their initial share for long.
 //!
 //! Source: MuxFlow (2024) §4.2, with the mean over a job's profile. Ours: [`SECONDS`] is a quarter
 //! of an hour, the least time between two starts; [`HYSTERESIS`] is eight times the standard
@@ -86,7 +82,6 @@ pub struct ShareView {
 #[derive(Debug, Default)]
 pub struct BeShare {
     params: Option<ShareParams>,
-    /// The used share of the last seconds, 0 to 1 each.
     seconds: VecDeque<f64>,
     /// When the current second began, and the use in it, ns of all SMs.
     since_ns: Option<u64>,
@@ -122,8 +117,7 @@ impl BeShare {
     }
 
     /// High-priority clients have launched work of `sm_ns` solo ns of all SMs since the last call;
-    /// a value that is not a number counts as 0. The first call, and the first after
-    /// [`Self::pause`], begins a second, and its value belongs to the time before.
+    /// NaN counts as 0. The first call, and the first after [`Self::pause`], begins a second.
     pub fn handle_used(&mut self, now_ns: u64, sm_ns: f64) {
         let Some(since_ns) = self.since_ns else {
             (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);

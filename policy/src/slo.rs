@@ -1,18 +1,12 @@
-//! The level: how much best-effort work HP requests can bear, from the number of misses.
-//!
-//! A target allows a share α of the requests to take longer (p99: α = 0.01). The level is one
-//! number, the only integrator of its law. A request within its target raises it by η, one over it
-//! lowers it by η(1 − α)/α, so that it is stationary where a share α misses. [`crate::pillion`]
-//! defines what the level allows.
-//!
+//! The level: how much best-effort work HP requests can bear, from the number of misses. A target
+//! allows a share α of the requests to take longer (p99: α = 0.01). The level is one number, the
+//! only integrator of its law. A request within its target raises it by η, one over it lowers it by
+//! η(1 − α)/α: it is stationary where a share α misses. [`crate::pillion`] has the level's effects.
 //! # The bound
-//!
 //! For any sequence of requests,
-//!
 //! ```text
 //! misses − misses at the floor ≤ α (requests + range/η)
 //! ```
-//!
 //! because all steps sum to minus the range at least. A step cut off by the top or a freeze only
 //! lowers the level, as a larger fall does, and a larger step before the first miss cannot pass the
 //! top. At the floor best-effort work is paused, so it does not cause the misses there. The price
@@ -21,18 +15,15 @@
 //! *At the floor* is where one more miss would reach it or pass it ([`Level::is_at_floor`]); from
 //! there on best-effort work is paused. Where fewer than two in a thousand may miss, η is smaller,
 //! so that a miss costs half a unit and not all of the range.
-//!
 //! # Spread misses
-//!
 //! The level begins at 0 and may belong at −5, and a step of load may require that later: by falls
-//! of 0.099 that would cost fifty misses. A queue's misses come in bursts, and those of a level
-//! that is too high are spread: they are in six of the last eight blocks of 25 requests. Each then
-//! costs six times as much ([`Level::fall`]). Steps that are larger in both directions and decay
-//! (Angelopoulos, Barber and Bates 2024) come down as fast, but after a burst they leave the level
-//! low while they shrink: in simulations with ten times as large initial steps and three kinds of
-//! decay, requests at half load were 7 to 15 % within their targets after 5000 of them.
-//!
-//! Source: a quantile law with saturation in the place of GPUColo's mean law (§IV–V).
+//! of 0.099 that would cost fifty misses. A queue's misses come in bursts; those of a level that is
+//! too high are spread, in six of the last eight blocks of 25 requests. Each then costs six times
+//! as much ([`Level::fall`]). Steps that are larger in both directions and decay (Angelopoulos,
+//! Barber and Bates 2024) come down as fast, but after a burst they leave the level low while they
+//! shrink: in simulations with ten times as large initial steps and three kinds of decay, requests
+//! at half load were 7 to 15 % within their targets after 5000 of them. Source: a quantile law with
+//! saturation in the place of GPUColo's mean law (§IV–V).
 
 /// The floor: best-effort work is paused.
 pub const LEAST: f64 = -6.0;
@@ -41,7 +32,7 @@ pub const LEAST: f64 = -6.0;
 pub const GREATEST: f64 = 1.0;
 
 /// η, for a request within its target. A miss at α = 0.01 costs 0.099, so 70 in a row cross the
-/// range: Poisson arrivals bring misses in bursts, each of which would cross a smaller range.
+/// range: Poisson arrivals bring bursts of misses, each of which would cross a smaller range.
 pub const STEP: f64 = 0.001;
 
 /// Steps per request until the first miss.
@@ -68,8 +59,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// A level that starts at `value`, between [`LEAST`] and [`GREATEST`], or as usual if `value`
-    /// is not a number. `has_missed`: a request was over its target before.
+    /// A level that starts at `value`, between [`LEAST`] and [`GREATEST`]; NaN: as usual.
     #[must_use]
     pub fn begin(value: f64, has_missed: bool) -> Self {
         match value.is_nan() {
@@ -111,7 +101,7 @@ impl Level {
     }
 
     /// A request was over its target, which a share `alpha` may be (more than 0, less than 1), or
-    /// within it. `may_rise`: best-effort work wanted to go, so that timely requests justify more.
+    /// within it. `may_rise`: best-effort work wanted to go.
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
         if is_miss {
@@ -130,14 +120,11 @@ impl Level {
     }
 }
 
-/// Whether misses are spread over the last requests, or came in bursts.
-///
-/// Requests are counted in blocks in which a quarter of a miss is allowed: of 25 where one in a
-/// hundred may miss. With independent misses of a share α, six of eight blocks have one two in a
-/// thousand times; in a burst of a queue few blocks have one.
+/// Whether misses are spread over the last requests, or came in bursts. Blocks allow a quarter of a
+/// miss: of 25 requests where one in a hundred may miss. With independent misses of a share α, six
+/// of eight blocks have one two in a thousand times; in a burst of a queue few blocks have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Spread {
-    /// Allowed misses in the current block.
     may_be: f64,
     /// One bit per block, the newest lowest: the block has a miss.
     blocks: u8,
@@ -146,7 +133,6 @@ struct Spread {
 /// Allowed misses of a block.
 const BLOCK: f64 = 0.25;
 
-/// Of the last eight blocks.
 const SPREAD_BLOCKS: u32 = 6;
 
 /// Above this share there are many misses anyway, and each costs little.
@@ -167,8 +153,8 @@ impl Spread {
     }
 }
 
-/// The greatest fall at a miss: where fewer than two in a thousand may miss, η is smaller instead.
-/// Otherwise one miss would cross the range and pause best-effort work for thousands of requests.
+/// The greatest fall at a miss: otherwise one miss, where fewer than two in a thousand may miss,
+/// would cross the range and pause best-effort work for thousands of requests.
 const FALL_MAX: f64 = 0.5;
 
 /// The fall at a miss, for a goal with the share `alpha` of misses.
@@ -214,7 +200,6 @@ mod tests {
             }
         }
 
-        /// Misses whenever the level is above a threshold, as a plant does that cannot bear more.
         #[test]
         fn a_plant_that_misses_above_a_level_settles_at_its_share(at in -5.0..0.9_f64, skip in 0_u32..40) {
             let mut level = Level::default();
@@ -227,7 +212,7 @@ mod tests {
         }
     }
 
-    /// The bound's adversary: all misses possible above the floor. Spread ones cost it more.
+    /// The bound's adversary: all misses possible above the floor.
     #[test]
     fn an_adversary_gets_what_the_bound_leaves_it_and_no_more() {
         let mut level = Level::default();
@@ -300,7 +285,6 @@ mod tests {
         }
     }
 
-    /// Random independent misses, one in a hundred.
     #[test]
     fn at_its_share_misses_are_hardly_ever_spread() {
         let mut level = Level::begin(0.0, true);

@@ -1,28 +1,20 @@
-//! The level for a mean: steers best-effort work on the same scale as [`crate::slo`], by the mean
-//! latency of a period instead of the number of misses.
-//!
+//! The level for a mean: on the scale of [`crate::slo`], by the mean latency of a period.
 //! # Law
-//!
 //! GPUColo's inner loop (2024, §IV): with L the target, l the mean of a period and m the slope
 //! dl/dv with which it grows with the level v,
-//!
 //! ```text
 //! v ← v + g (L − l) / m
 //! ```
-//!
 //! The integral leaves no steady error. The paper takes g = 1 and a previously identified slope; a
 //! device's slope differs by a factor of several along the level, and with g = 1 the level then
 //! oscillates between two values. So there are three cases:
-//!
 //! - *Near* the target ([`NEAR`], or three standard errors of the period's mean), g is [`GAIN`].
-//! - *Far* from it, with one level known to be too low and one too high: the next one is between
-//!   both, where a straight line through them meets the target (regula falsi; an end that stays
-//!   counts half as much each time, the Illinois rule, Dowell and Jarratt 1971). This cannot
-//!   oscillate forever on a curve of any shape.
+//! - *Far* from it, with one level known to be too low and one too high: the next one is where a
+//!   straight line through both meets the target (regula falsi; an end that stays counts half as
+//!   much each time, the Illinois rule, Dowell and Jarratt 1971). This cannot oscillate forever on
+//!   a curve of any shape.
 //! - *Far* from it on one side so far: g is 1, and steps in the same direction double.
-//!
 //! # The slope
-//!
 //! Means are in units of the slack: 0 is the solo latency, 1 the target. The slope is identified by
 //! least squares with forgetting over the steps of consecutive periods, Δl = m Δv; a slowly
 //! changing load leaves no trace in a difference. To have steps at the target too, the applied
@@ -31,15 +23,13 @@
 //! it and the straight line between the two known levels; where there is neither, 1: the whole
 //! slack for a unit of the level.
 //!
-//! # Freezing
-//!
-//! A period in which another law held best-effort work, or it wanted nothing, reveals neither the
-//! slope nor which levels are too high; the level may fall by the gain, not rise.
+//! A *frozen* period, in which another law held best-effort work, or it wanted nothing, reveals
+//! neither the slope nor which levels are too high; the level may fall by the gain, not rise.
 
 use crate::slo::GREATEST;
 
-/// The least value: best-effort work is paused. The level of [`crate::slo`] goes down to −6, but
-/// nothing changes between its −2 and −1, which an integral cannot use; that part is left out.
+/// The least value: best-effort work is paused. The level of [`crate::slo`] goes to −6; nothing
+/// changes between its −2 and −1, which an integral cannot use, so that part is left out.
 pub const MEAN_LEAST: f64 = -5.0;
 
 /// The start of the part that is left out, in values of a mean, and its length.
@@ -72,8 +62,8 @@ const DOUBLINGS: i32 = 3;
 /// A known level is forgotten after this many periods.
 const KNOWN_PERIODS: u32 = 8;
 
-/// The least distance of two known levels: with closer ones, a mean far from the target in between
-/// belonged to another load. More than the applied level is moved by.
+/// The least distance of two known levels, more than the applied level is moved by: with closer
+/// ones, a mean far from the target in between belonged to another load.
 const APART: f64 = 0.05;
 
 /// The move of the applied level: this much, or as much as moves the mean by this many slacks.
@@ -107,7 +97,6 @@ pub struct Period {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct MeanLevel {
-    /// The law's value.
     at: f64,
     /// The value in force in this period: `at`, moved.
     applied: f64,
@@ -123,7 +112,6 @@ pub struct MeanLevel {
     periods: u64,
 }
 
-/// A level with a known mean.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     value: f64,
@@ -131,7 +119,6 @@ struct Known {
     periods: u32,
 }
 
-/// Least squares of one unknown, with forgetting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slope {
     vv: f64,
@@ -291,7 +278,6 @@ impl MeanLevel {
         self.apply();
     }
 
-    /// A period in which best-effort work was held teaches nothing and is no reason to rise.
     fn handle_frozen(&mut self, mean: f64) {
         self.before = None;
         let step = GAIN * (mean - 1.0).max(0.0) / self.slope_in_force().max(SLOPE_LEAST);
@@ -299,7 +285,6 @@ impl MeanLevel {
         self.apply();
     }
 
-    /// The applied level is too high or too low.
     fn handle_known(&mut self, mean: f64) {
         for known in [&mut self.low, &mut self.high] {
             if let Some(of) = known {

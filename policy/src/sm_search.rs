@@ -1,24 +1,19 @@
-//! The search for `SM_THRESHOLD` beside a training HP job.
-//!
-//! An HP job with a latency goal is best served by a threshold of the device's SMs. A training one
-//! tolerates more: "`SM_THRESHOLD` can be increased for more aggressive collocation. Tuning is done
-//! by monitoring the throughput of the high-priority job and adjusting the `SM_THRESHOLD` with
-//! binary search, using the maximum number of SMs needed by any kernel of the best-effort job as
-//! the max value and zero as the min value in the search" (Orion §5.1.1).
-//!
-//! So: `low` = 0, `high` = that maximum, `threshold` = (low + high) ÷ 2. Each *window* of
-//! [`WINDOW_REQUESTS`] requests of HP is a measurement of the threshold in force:
-//!
+//! The search for `SM_THRESHOLD` beside a training HP job. An HP job with a latency goal is best
+//! served by a threshold of the device's SMs. A training one tolerates more: "`SM_THRESHOLD` can be
+//! increased for more aggressive collocation. Tuning is done by monitoring the throughput of the
+//! high-priority job and adjusting the `SM_THRESHOLD` with binary search, using the maximum number
+//! of SMs needed by any kernel of the best-effort job as the max value and zero as the min value in
+//! the search" (Orion §5.1.1). So: `low` = 0, `high` = that maximum, `threshold` = (low + high)
+//! ÷ 2. Each *window* of [`WINDOW_REQUESTS`] requests of HP is a measurement of the threshold in
+//! force:
 //! ```text
 //! mean duration ≤ bound   HP can stand it      low  = threshold
 //! mean duration > bound   it cannot            high = threshold
 //! then                    threshold = (low + high) ÷ 2
 //! ```
-//!
 //! until both are one apart. From then on the threshold is `low`, the highest known to be tolerated
 //! (or 0), and does not move again: the paper searches once. (The published code goes on; its
 //! integer halving then sticks at `low` too.)
-//!
 //! ```text
 //! BE needs up to 100 SMs, HP stands 37      low  high  threshold
 //!                                             0   100         50   too much
@@ -29,11 +24,10 @@
 //!                                            37    40         38   too much
 //!                                            37    38         37   found
 //! ```
-//!
 //! *The bound* is HP's own loss of throughput: with a request of `solo_ns` and a loss of L %, mean
-//! ≤ `solo_ns` ÷ (1 − L/100). The paper does not state Orion's bound; it reports that HP training
-//! keeps its throughput "within 16 % of ideal" (§6.2.2), which is the default. The published code
-//! takes absolute bounds by hand, 1.2 to 1.5 times the solo iteration.
+//! ≤ `solo_ns` ÷ (1 − L/100). The paper does not state Orion's bound; HP training keeps its
+//! throughput "within 16 % of ideal" (§6.2.2), the default. The published code takes absolute
+//! bounds by hand, 1.2 to 1.5 times the solo iteration.
 
 /// Requests of one measurement; the number of the published code.
 pub const WINDOW_REQUESTS: u32 = 10;
@@ -148,7 +142,6 @@ mod tests {
             };
             for stands in [0, 1, 37, 79, 80, 3_000, 10_000] {
                 let (_, found) = measured(params, stands);
-                // The maximum itself is never measured: it is the bound, not a candidate.
                 let highest = sm_needed_max.saturating_sub(1);
                 assert_eq!(found, stands.min(highest), "{sm_needed_max} {stands}");
             }

@@ -1,6 +1,5 @@
-//! The complete input of a gate, as plain values at one moment.
-//!
-//! The daemon fills it each poll without allocation: the list of jobs borrows the daemon's buffer.
+//! The complete input of a gate, as plain values at one moment. The daemon fills it each poll
+//! without allocation: the list of jobs borrows the daemon's buffer.
 
 use crate::{Class, ClassSet};
 
@@ -34,8 +33,8 @@ pub struct Snapshot<'a> {
     pub be: &'a [JobView],
 }
 
-/// The high-priority side at one moment: one client ([`crate::HpTimeline::poll_view`]) or all
-/// together ([`HpView::merge`]).
+/// The high-priority side: one client ([`crate::HpTimeline::poll_view`]) or all
+/// ([`HpView::merge`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpView {
     /// An HP client is attached, whether or not it has launched anything.
@@ -44,8 +43,7 @@ pub struct HpView {
     pub busy: bool,
     /// Since when HP is busy, or idle, ns; 0: unknown, as before it was ever busy.
     pub since_ns: u64,
-    /// Classes of the executing HP kernels, one per busy stream. Not empty iff busy. A launch
-    /// beside HP must suit each of them.
+    /// Classes of the executing HP kernels, one per busy stream; a launch beside HP must suit each.
     pub executing: ClassSet,
     /// The undisturbed duration of an HP request, the smallest known of all clients.
     pub latency_ns: Option<u64>,
@@ -74,9 +72,8 @@ impl HpView {
     };
 
     /// Classes of unknown work, for example after a dropped record. Both compute and memory, so
-    /// that only an unknown kernel suits it: the victim is assumed to be of the sensitive kind. (A
-    /// launch whose *kernel* is unknown is different: those are "very small" in practice, Orion
-    /// §5.2, and suit everything.)
+    /// that only an unknown kernel suits it: the victim is assumed to be sensitive. (A launch whose
+    /// *kernel* is unknown suits everything: those are "very small" in practice, Orion §5.2.)
     pub const NOTHING_KNOWN: ClassSet = ClassSet::EMPTY.with(Class::Compute).with(Class::Memory);
 
     /// All clients as one: busy if any is, executing what any executes, with the least latency. No
@@ -102,18 +99,16 @@ impl HpView {
         })
     }
 
-    /// Whether the fields agree: busy iff a client is present and something executes.
+    /// Whether the fields agree.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.busy != self.executing.is_empty() && (self.present || !self.busy)
     }
 }
 
-/// One best-effort job at one moment.
-///
-/// The two sums only grow, except that a charge is taken back when its launch did not go; every
-/// reader tolerates that. They come from memory that the job can write. Too large a sum in flight
-/// holds all BE jobs, like a kernel that never ends, so a daemon detaches a job that never drains.
+/// One best-effort job at one moment. The two sums only grow, except that a charge is taken back
+/// when its launch did not go. They come from memory that the job can write: too large a sum in
+/// flight holds all BE jobs, as an endless kernel does, so a daemon detaches such a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     /// Which job.

@@ -1,11 +1,9 @@
-//! `temporal`: best-effort work only while HP is idle.
-//!
-//! A BE kernel goes iff HP is idle, it is the job's turn, and the expected ns of BE work in flight
-//! are ≤ `DUR_THRESHOLD`, that of `orion`. The bound rolls: completed work leaves it at once,
-//! without draining. `budget_ns` = T + 1 − in flight. HP waits for at most T plus one kernel.
-//!
-//! It is neither the Orion paper's temporal sharing, which runs one *request* at a time, so that HP
-//! waits for a training iteration; nor `none` without MPS, the driver's time slices.
+//! `temporal`: best-effort work only while HP is idle. A BE kernel goes iff HP is idle, it is the
+//! job's turn, and the expected ns of BE work in flight are ≤ `DUR_THRESHOLD`, that of `orion`. The
+//! bound rolls: completed work leaves it at once, without draining. `budget_ns` = T + 1 − in
+//! flight. HP waits for at most T plus one kernel. It is neither the Orion paper's temporal
+//! sharing, which runs one *request* at a time, so that HP waits for a training iteration; nor
+//! `none` without MPS, the driver's time slices.
 
 use crate::gate::{in_flight_ns, limit_of, quantum_ns};
 use crate::registry::{Entry, Settings};
@@ -32,8 +30,8 @@ pub struct TemporalParams {
 }
 
 impl TemporalParams {
-    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency; the fixed number if
-    /// unknown; the smaller if known of some clients only. 0 means one kernel at a time.
+    /// `DUR_THRESHOLD` in ns: the percentage of HP's latency; the fixed number if unknown; the
+    /// smaller if known of some clients only. 0 means one kernel at a time.
     #[must_use]
     pub fn dur_threshold_ns(&self, hp: &HpView) -> u64 {
         let known_ns = hp.latency_ns.map(|latency_ns| {
@@ -45,7 +43,6 @@ impl TemporalParams {
             (Some(known_ns), true) => known_ns.min(self.residual_ns_unknown),
             (None, _) => self.residual_ns_unknown,
         };
-        // The gate counts up to one more than the bound.
         bound_ns.min(u64::MAX - 1)
     }
 }
@@ -114,7 +111,6 @@ pub(crate) fn lease(
     (lease, limit_of(rolling_ns, turn_ns))
 }
 
-/// The law: whether any kernel goes after `spent_ns`.
 pub(crate) fn eligible(
     params: &TemporalParams,
     turn: &Turn,
@@ -129,13 +125,11 @@ pub(crate) fn eligible(
         && in_flight_ns <= dur_threshold_ns
 }
 
-/// Whether the holder of the turn could launch something now.
 pub(crate) fn is_open(params: &TemporalParams, snapshot: &Snapshot<'_>) -> bool {
     let bound_ns = params.dur_threshold_ns(&snapshot.hp);
     !snapshot.hp.busy && rolling_budget_ns(snapshot, bound_ns) > 0
 }
 
-/// How much may still be charged before more than the bound is in flight.
 fn rolling_budget_ns(snapshot: &Snapshot<'_>, bound_ns: u64) -> u64 {
     quantum_ns(bound_ns).saturating_sub(in_flight_ns(snapshot))
 }

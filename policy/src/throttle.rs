@@ -2,37 +2,30 @@
 //!
 //! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. The device reports the busy share of time,
 //! U, and its SM clock, C, five times a second. With HP's solo clock T and the highest H, usage is
-//!
 //! ```text
 //! V = U · a     a = 1 + 8 (T − C)/T            if C < T
 //!               a = 1 − 0.2 (C − T)/(H − T)    if C ≥ T    (H ≤ T: 1)
 //! ```
-//!
 //! so that a device that slows down counts as overused before it is full. A controller in velocity
 //! form moves the *rate* of all best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e
 //! with e = [`ThrottleParams::utilisation`] − V, and by a quarter of that where C < T. The rate
 //! fills a bucket of expected ns, 20 ms deep, from which each of their launches takes; an empty
-//! bucket closes them until it is half full.
+//! bucket closes them until it is half full. A *ceiling* on the rate may be set besides, with or
+//! without a throttle: best-effort work's share in time slices ([`crate::share`]).
 //!
 //! With these gains the loop is stable where V moves by less than twice what the rate does. Busy
 //! time alone has a factor of one. But with a clock that falls by a tenth where the device is three
 //! tenths busier, V moves three times as much, and with a fall of a fifth five times: at the whole
 //! gains best-effort work swung between a third and two thirds of the time, hence the quarter.
 //!
-//! A *ceiling* on the rate may be set besides, with or without a throttle: best-effort work's share
-//! in time slices ([`crate::share`]).
-//!
 //! The throttle is in force while a high-priority client is attached. Only a reading with an empty
 //! bucket since the previous one raises the rate: otherwise another law holds the jobs, and free
 //! capacity proves nothing. An invalid reading (missing, NaN, more than all of the time) is dropped
-//! and counted, and moves nothing; after [`BLIND_NS`] of them [`ThrottleView::blind`] is set.
-//!
-//! T is configured, or the lower quartile of the clocks read while high-priority work executed and
-//! no best-effort work was in flight; until then a is 1.
-//!
-//! Source: MuxFlow (2024) §4.1 for the law and the form of a; it gives no constants. These are ours
-//! and were compared with no others: 8 makes a full device at nine tenths of T count as 1.8; 0.2
-//! lets one at its highest clock be full.
+//! and counted; after [`BLIND_NS`] of them [`ThrottleView::blind`] is set. T is configured, or the
+//! lower quartile of the clocks read while high-priority work executed and no best-effort work was
+//! in flight; until then a is 1. Source: MuxFlow (2024) §4.1 for the law and the form of a; it
+//! gives no constants. These are ours and were compared with no others: 8 makes a full device at
+//! nine tenths of T count as 1.8; 0.2 lets one at its highest clock be full.
 
 use crate::gate::in_flight_ns;
 use crate::lease::Lease;
@@ -103,11 +96,9 @@ pub struct ThrottleView {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     params: Option<ThrottleParams>,
-    /// By the throttle's own law.
     rate: f64,
-    /// The cap on the rate, whatever the law says.
+    /// The cap on the rate, whatever the law.
     ceiling: f64,
-    /// Of the last reading.
     error: Option<f64>,
     usage: Option<f64>,
     reading: DeviceReading,
@@ -119,7 +110,6 @@ pub(crate) struct Throttle {
     clocks_seen: usize,
     /// In the last snapshot high-priority work executed, and no best-effort work was in flight.
     is_alone: bool,
-    /// A high-priority client was attached in it.
     is_in_force: bool,
     /// The bucket was empty since the last reading.
     has_bound: bool,
@@ -167,7 +157,6 @@ impl Throttle {
         self.params = params;
     }
 
-    /// The ceiling on the time that all best-effort jobs together may charge, 0.02 to 1.
     pub(crate) fn set_ceiling(&mut self, ceiling: f64) {
         self.ceiling = ceiling.clamp(RATE[0], RATE[1]);
         if !self.is_on() {
@@ -178,12 +167,10 @@ impl Throttle {
         }
     }
 
-    /// The rate at which the bucket fills.
     fn fill(&self) -> f64 {
         self.rate.min(self.ceiling)
     }
 
-    /// Whether it can hold anything.
     fn is_on(&self) -> bool {
         self.params.is_some() || self.ceiling < RATE[1]
     }
@@ -202,7 +189,6 @@ impl Throttle {
         })
     }
 
-    /// Whether it holds best-effort jobs now.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_binding() && !self.is_open
     }
@@ -221,7 +207,6 @@ impl Throttle {
         })
     }
 
-    /// The factor a on the busy time.
     fn clock_factor(&self, reading: &DeviceReading) -> f64 {
         let known = reading.clock_mhz.zip(self.threshold_mhz());
         let Some((clock, threshold)) = known.filter(|&(_, threshold)| threshold > 0) else {
@@ -272,7 +257,6 @@ impl Throttle {
         }
     }
 
-    /// The best-effort jobs' charges, and who else is attached.
     pub(crate) fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         if !self.is_on() {
             return;
@@ -339,7 +323,6 @@ impl Throttle {
         }
     }
 
-    /// Combines a decision about a best-effort job with the throttle.
     pub(crate) fn meet(&self, snapshot: &Snapshot<'_>, decided: (Lease, Limit)) -> (Lease, Limit) {
         match self.is_binding() {
             true => bounded(snapshot, decided, self.is_open, self.budget_ns()),
@@ -347,7 +330,6 @@ impl Throttle {
         }
     }
 
-    /// The throttle's law for one kernel, after `spent_ns` were charged.
     pub(crate) fn admits(&self, spent_ns: u64, is_whole: bool) -> bool {
         !self.is_binding() || self.is_open && (is_whole || spent_ns < self.budget_ns())
     }

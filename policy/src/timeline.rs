@@ -1,37 +1,28 @@
 //! Which high-priority kernel executes now, and how long HP requests take.
-//!
 //! ## Problem
-//!
 //! An HP process launches far ahead of the GPU: at a poll hundreds of launches may be in flight,
 //! and only one per stream executes. Whether a BE kernel may go beside it depends on *that*
 //! kernel's class, not on the last one submitted (which Orion's published code uses). The HP
 //! process reports its launches, in order, at no cost, but completions only when the application
 //! synchronises anyway. The timeline predicts what happens in between.
-//!
 //! ## Prediction
-//!
 //! Each stream has a queue of launches in order of their sequence numbers. A launch
-//!
 //! - starts when its predecessor is predicted to end, or when it arrives, if that is later;
 //! - ends `expected_ns` after it starts;
-//! - executes from its start until its successor's. When prediction has run out and no completion
-//!   was seen, the last launch is therefore executing: a stream is busy until a completion is
-//!   reported, however wrong the profile.
+//! - executes from its start until its successor's. The last launch executes until a completion is
+//!   reported: a stream stays busy until then, however wrong the profile.
 //!
 //! A completion up to number *n* at time *t* removes everything up to *n* from the queue. If
-//! prediction had not come that far, the launch after *n* starts at *t*; if it was already further,
-//! it stays there. One stream executes one launch at a time; several busy streams execute several,
-//! and a BE kernel must suit all of them.
-//!
+//! prediction had not come that far, the launch after *n* starts at *t*; otherwise it stays. One
+//! stream executes one launch at a time; several busy streams execute several, and a BE kernel must
+//! suit all of them.
 //! ```text
 //! expected   a 100   b 50   c 200, all arrive at 0
 //! now        0..100 a    100..150 b    150.. c
 //! a complete at 130 (late news)          b started at 100, unchanged
 //! a complete at 70 (profile too long)    b starts at 70, c at 120
 //! ```
-//!
 //! ## Requests
-//!
 //! A request is a *busy period* of the client: from the first launch on an idle client until
 //! everything is complete. Its length is the latency that the throttle is a fraction of. The last
 //! 200 are kept, and after 50 the latency is their lower quartile. Not the mean or the median: the
@@ -44,25 +35,21 @@
 //!
 //! A client that is busy for a second and longer (a training job that never synchronises) has no
 //! requests. It is measured in *pieces* instead: from one completion to one at least 100 ms later.
-//! The duration of a piece is stated for 100 ms of expected work ([`Request::measure_ns`]), so that
-//! pieces are comparable, whatever they contain and however far profiles are off.
-//!
-//! A period that began and ended in the same poll has no measured length and is not counted, nor is
-//! one with a lost record. The others are also handed out ([`HpTimeline::take_request`]).
-//!
+//! The duration of a piece is stated for 100 ms of expected work ([`Request::measure_ns`]): pieces
+//! are comparable, whatever they contain and however far profiles are off. A period that began and
+//! ended in the same poll has no measured length and is not counted, nor is one with a lost record.
+//! The others are also handed out ([`HpTimeline::take_request`]).
 //! ## Lost and late records
-//!
 //! A full ring loses records: launches or completions that stay unknown. HP then counts as busy
-//! until its next completion, executing unknown work ([`HpView::NOTHING_KNOWN`]).
-//!
-//! Threads have their own rings, so a completion may be read before its launch, and launches of one
-//! stream out of order. The timeline remembers completed numbers per stream and sorts launches in;
-//! calls for one client may come in any order as long as time does not go backwards.
+//! until its next completion, executing unknown work ([`HpView::NOTHING_KNOWN`]). Threads have
+//! their own rings, so a completion may be read before its launch, and launches of one stream out
+//! of order. The timeline remembers completed numbers per stream and sorts launches in; calls for
+//! one client may come in any order as long as time does not go backwards.
 //!
 //! Times are ns of the daemon's clock. A completion carries the time at which the client learnt of
-//! it. A launch that voided a lease carries its own time; other launches are only known to lie
-//! between two polls. A request that begins with such a launch is taken to begin in the middle,
-//! with a known uncertainty ([`Request::unsure_ns`]).
+//! it, a launch that voided a lease its own time; other launches are only known to lie between two
+//! polls. A request that begins with such a launch is taken to begin in the middle, with a known
+//! uncertainty ([`Request::unsure_ns`]).
 
 use std::collections::VecDeque;
 
@@ -76,24 +63,21 @@ pub const STREAMS_MAX: u32 = 4_096;
 /// without synchronisation reach this. 16384 × 32 bytes = 512 KiB.
 pub const LAUNCHES_MAX: usize = 16_384;
 
-/// Launches of one client, on all its streams, with unconditional room: 2 MiB. Beyond it no
-/// stream's room grows (its two oldest become one instead), and a drained stream gives its room
-/// back. Four streams without synchronisation, or a lying client, reach it.
+/// Launches of one client with unconditional room, 2 MiB: four streams without synchronisation, or
+/// a lying client. Beyond it no stream's room grows, and a drained stream gives its room back.
 pub const ROOM_MAX: usize = 4 * LAUNCHES_MAX;
 
-/// How far back from the end a late launch is sorted in. Only threads that launch on one stream at
-/// the same moment are read out of order, so this exceeds their rings' number (64) amply.
+/// How far back from the end a late launch is sorted in: amply more than the rings (64) of threads
+/// that launch on one stream at the same moment.
 pub const REORDER_MAX: usize = 256;
 
 /// Requests until their latency counts as known (design: "until 50 requests were seen").
 pub const REQUESTS_MIN: usize = 50;
 
-/// Requests remembered. Four times the minimum: the quartile of the last 200 follows a change of
-/// batch size within 50 to 150 requests, seconds.
+/// Requests remembered: the quartile follows a change of batch size within 50 to 150, seconds.
 pub const REQUESTS_KEPT: usize = 200;
 
-/// Ended requests that were not taken; beyond it the oldest is dropped. A poll brings one or two,
-/// more after a pause of the daemon.
+/// Ended requests not taken; beyond it the oldest is dropped. A punctual poll brings one or two.
 pub const ENDED_MAX: usize = 64;
 
 /// Launches with predicted ends, plus one of each further stream; later ones count as far off.
@@ -169,8 +153,7 @@ impl Outlook {
 /// One launch of a high-priority client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Index of the stream in the client, below [`STREAMS_MAX`]. When an index is reused for a new
-    /// stream, numbers continue where the old one stopped.
+    /// Index of the stream in the client, below [`STREAMS_MAX`]. Reuse continues the numbers.
     pub stream: u32,
     /// Number in that stream, from 1 upwards.
     pub seq: u64,
@@ -178,10 +161,9 @@ pub struct Launch {
     pub kernel: Kernel,
 }
 
-/// One high-priority client: its work in flight, the executing part, and its requests.
-///
-/// `handle_*` methods take events, and [`HpTimeline::poll_view`] returns the state. Time must not
-/// go backwards except between two of these, where records carry their own times.
+/// One high-priority client: its work in flight, the executing part, and its requests. `handle_*`
+/// take events, [`HpTimeline::poll_view`] returns the state. Time must not go backwards except
+/// between two of these, where records carry their own times.
 #[derive(Debug, Default)]
 pub struct HpTimeline {
     /// By stream index; grows to the highest index seen.
@@ -190,19 +172,17 @@ pub struct HpTimeline {
     busy_streams: Vec<u32>,
     /// Launches that the streams have room for.
     room: usize,
-    /// A record was lost and no completion has come since.
+    /// A record was lost, and no completion was reported since.
     lost: bool,
     /// When the current busy period began; `None` iff idle.
     busy_since_ns: Option<u64>,
     idle_since_ns: u64,
-    /// The uncertainty of the current busy period's beginning.
     period_unsure_ns: u64,
     /// A record was lost during the current busy period.
     period_tainted: bool,
     period_launches: u64,
     /// The current piece of a long busy period: its beginning, and the expected ns completed in it.
     piece: Option<(u64, u64)>,
-    /// Expected ns completed in the current busy period.
     period_work_ns: u64,
     pieces: u64,
     launched: bool,
@@ -277,8 +257,8 @@ impl HpTimeline {
         }
     }
 
-    /// Records of this client were lost, found out at `at_ns`. Call it after everything in its
-    /// rings was handled: the contents of a full ring are older than the lost records.
+    /// Records of this client were lost, found out at `at_ns`. Call after handling its rings: the
+    /// contents of a full ring are older than the lost records.
     pub fn handle_dropped(&mut self, at_ns: u64) {
         self.lost = true;
         self.launched = true;
@@ -325,17 +305,17 @@ impl HpTimeline {
         self.busy_since_ns.is_some()
     }
 
-    /// Whether everything on that stream up to that number is complete, as far as known. An
-    /// indistinguishable stream has nothing in flight.
+    /// Whether everything on that stream up to that number is complete, as far as known; nothing is
+    /// in flight on an indistinguishable stream.
     #[must_use]
     pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
         let stream = self.streams.get(stream as usize);
         stream.is_none_or(|stream| seq <= stream.done_seq)
     }
 
-    /// When all work in flight is predicted to be over, and when a stream first executes a kernel
-    /// of other classes than at `now_ns`, or none. Both are searched up to `until_ns`; later ones
-    /// are `u64::MAX`. Call after [`HpTimeline::poll_view`] of that moment.
+    /// When all work in flight is predicted to be over, and when a stream first executes other
+    /// classes than at `now_ns`, or none; `u64::MAX` if later than `until_ns`. Call after
+    /// [`HpTimeline::poll_view`] of that moment.
     #[must_use]
     pub fn outlook(&self, now_ns: u64, until_ns: u64) -> Outlook {
         let mut outlook = Outlook {
@@ -384,7 +364,6 @@ impl HpTimeline {
         self.requests.latency_ns
     }
 
-    /// The stream's queue, or `None` when the index is out of bounds.
     fn stream_mut(&mut self, index: u32) -> Option<&mut Stream> {
         if index >= STREAMS_MAX {
             return None;
@@ -396,7 +375,6 @@ impl HpTimeline {
         Some(&mut self.streams[index])
     }
 
-    /// Ends a piece of a long busy period if it is due.
     fn end_piece(&mut self, at_ns: u64) {
         let Some(since_ns) = self.busy_since_ns else {
             return;
@@ -461,17 +439,14 @@ struct Entry {
     classes: ClassSet,
 }
 
-/// What one stream has in flight, in order.
-///
-/// Invariant: `entries` are sorted by `seq`, all above `done_seq`; `cursor` names one, if any.
+/// What one stream has in flight: `entries` sorted by `seq`, all above `done_seq`; `cursor` names
+/// one, if any.
 #[derive(Debug, Default)]
 struct Stream {
     entries: VecDeque<Entry>,
-    /// Highest number known to be complete.
     done_seq: u64,
     /// Index of the entry predicted to execute, as of the last poll.
     cursor: usize,
-    /// When that entry started, as predicted.
     cursor_start_ns: u64,
 }
 
@@ -538,7 +513,6 @@ impl Stream {
             .map_or(ClassSet::EMPTY, |entry| entry.classes)
     }
 
-    /// Moves the cursor to the entry that executes at `now_ns`.
     fn advance(&mut self, now_ns: u64) {
         while let Some(next) = self.entries.get(self.cursor + 1) {
             let expected_ns = self.entries[self.cursor].expected_ns;
@@ -551,8 +525,7 @@ impl Stream {
         }
     }
 
-    /// Merges the two oldest entries. The result executes as long as both, is of both classes, and
-    /// completes with the younger: busy until then.
+    /// Merges the two oldest entries: as long as both, of both classes, complete with the younger.
     fn merge_oldest(&mut self) {
         let Some(oldest) = self.entries.pop_front() else {
             return;
@@ -580,13 +553,11 @@ impl Stream {
     }
 }
 
-/// Lengths of the last busy periods.
 #[derive(Debug)]
 struct Requests {
     took_ns: [u64; REQUESTS_KEPT],
     count: usize,
     next: usize,
-    /// Their lower quartile, once there are enough.
     latency_ns: Option<u64>,
 }
 

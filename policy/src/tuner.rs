@@ -1,35 +1,25 @@
 //! The batch size of high-priority requests with which best-effort jobs are fastest, found by
-//! trying (Mudi, EuroSys'25, section 5.3.1).
-//!
-//! A high-priority job that answers W requests a second in batches of b has a batch every b/W
-//! seconds, which takes P(b). Larger batches use less of the GPU for a request and hold it longer.
-//! The b with the shortest best-effort iterations is not known beforehand, so batches are tried,
-//! one at a time, and only such as keep the latency target.
-//!
+//! trying (Mudi, EuroSys'25, section 5.3.1). A high-priority job that answers W requests a second
+//! in batches of b has a batch every b/W seconds, which takes P(b). Larger batches use less of the
+//! GPU for a request and hold it longer. The b with the shortest best-effort iterations is not
+//! known beforehand, so batches that keep the latency target are tried, one at a time.
 //! # The safe set
-//!
 //! A batch is safe if, by an upper bound of P,
-//!
 //! ```text
 //! (b − 1)/W + P(b) ≤ SLO       the first request waits for the last, and all for the batch
 //! W P(b)/b < 0.95              the job keeps up with its requests
 //! ```
-//!
 //! (The paper prints W P(b)/b ≤ SLO, which compares a utilisation with a time.) The bound is that
 //! of a Gaussian process of ln b: observed P over the latency model's prediction
 //! ([`crate::latency_model`]), plus [`SAFE_DEVIATIONS`] standard deviations. Before the first
-//! observation only predictions are known, and the batch with the widest margin comes first. If no
-//! batch is safe by it, this one may be tried by a lower bound ([`PROBE_DEVIATIONS`]), so that a
-//! safe set of a few batches is found. Otherwise the result is [`Choice::Infeasible`].
-//!
+//! observation the batch with the widest margin comes first. If no batch is safe by it, this one
+//! may be tried by a lower bound ([`PROBE_DEVIATIONS`]), so that a safe set of a few batches is
+//! found. Otherwise the result is [`Choice::Infeasible`].
 //! # The choice
-//!
 //! A second process of ln b describes the logarithm of the iteration time. The next batch is the
 //! safe one with the least μ − √β σ, β = 2 ln(|R| n² π²/6δ) for the n-th evaluation of |R| batches
 //! (Srinivas et al. 2010, theorem 1). (Mudi prints β = 2 log(|R|/n²), negative for n above √|R|.)
-//!
 //! # The end
-//!
 //! The search ends when no safe batch may be faster than the best one by more than [`TOLERANCE`],
 //! with [`END_DEVIATIONS`] standard deviations *of the difference* of both: neighbours of the best
 //! one are as uncertain as it is, but in the same direction, so that bounds of each alone would
@@ -39,10 +29,8 @@
 //! Before the end comes the border of the safe set: a batch that may be faster, and is safe by
 //! expectation but not by its bound, is *hopeful*. While its latency's uncertainty exceeds the
 //! noise ([`HOPE`]), the safe batch next to it is tried, which may make it safe (SafeOpt's
-//! expanders, Sui et al. 2015).
-//!
-//! The search restarts where best-effort jobs come or go ([`Tuner::handle_best_effort`]), or W
-//! changes by half ([`RATE_CHANGE`]). It is deterministic: equal observations have equal choices.
+//! expanders, Sui et al. 2015). The search restarts where best-effort jobs come or go
+//! ([`Tuner::handle_best_effort`]), or W changes by half ([`RATE_CHANGE`]). It is deterministic.
 
 mod process;
 
@@ -79,11 +67,11 @@ pub const TOLERANCE: f64 = 0.01;
 pub const END_DEVIATIONS: f64 = 1.5;
 
 /// A batch is hopeful while the standard deviation of the logarithm of its latency is above this:
-/// half of the noise of an observation, as after four of them.
+/// half of an observation's noise, as after four of them.
 pub const HOPE: f64 = 0.02;
 
-/// The logarithm of observed over predicted latency. Predictions have a common error of 10 % and
-/// individual ones of 7 %; the paper's are wrong by 5 to 16 % (§7.3).
+/// The logarithm of observed over predicted latency: a common error of 10 % and individual ones of
+/// 7 %; the paper's are 5 to 16 % (§7.3).
 const LATENCY: Prior = Prior {
     constant: 0.10,
     amplitude: 0.07,
@@ -206,7 +194,6 @@ pub struct Tuner {
     batches: Vec<u32>,
     slo_ns: f64,
     rate_per_s: f64,
-    /// The rate at the beginning of the search.
     rate_begun_per_s: f64,
     /// (ln b, ln P), ascending in b.
     predicted: Vec<(f64, f64)>,
@@ -216,7 +203,6 @@ pub struct Tuner {
 
 impl Tuner {
     /// A new search.
-    ///
     /// # Errors
     /// See [`TunerError`].
     pub fn new(params: TunerParams, predicted: &[Prediction]) -> Result<Self, TunerError> {
@@ -282,7 +268,6 @@ impl Tuner {
 
     /// Sets the request rate. Returns whether the search restarts, because the rate differs from
     /// the initial one by [`RATE_CHANGE`]; otherwise only the safe set changes.
-    ///
     /// # Errors
     /// [`TunerError::Rate`]; nothing changes.
     pub fn handle_rate(&mut self, per_s: f64) -> Result<bool, TunerError> {
@@ -296,7 +281,6 @@ impl Tuner {
     }
 
     /// Restarts the search: best-effort jobs came or went; `predicted` is beside the present ones.
-    ///
     /// # Errors
     /// See [`TunerError`]; nothing changes.
     pub fn handle_best_effort(&mut self, predicted: &[Prediction]) -> Result<(), TunerError> {
@@ -401,7 +385,6 @@ impl Tuner {
             }
             (None, Some(&(_, least))) => least,
             (Some(&(from, most)), None) => most + point - from,
-            // Checked at the beginning: there is a prediction.
             (None, None) => f64::INFINITY,
         }
     }
@@ -463,14 +446,12 @@ impl Candidate {
         self.standing == Standing::Safe
     }
 
-    /// Of two references, as iterators pass them.
     fn by_margin<T: std::borrow::Borrow<Self>>(one: &T, other: &T) -> Ordering {
         let (one, other) = (one.borrow(), other.borrow());
         one.margins.safe.total_cmp(&other.margins.safe)
     }
 }
 
-/// [`Tuner::margin`] of a candidate by bounds of its latency.
 #[derive(Clone, Copy, Debug)]
 struct Margins {
     /// [`SAFE_DEVIATIONS`] above the expected latency.
@@ -482,11 +463,8 @@ struct Margins {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Yes.
     Safe,
-    /// Not yet.
     Hopeful,
-    /// Not by what is known.
     Unsafe,
 }
 
@@ -502,7 +480,6 @@ impl Standing {
     }
 }
 
-/// The candidate with the least lower bound of the iteration time.
 fn most_promising<'a>(
     candidates: impl Iterator<Item = &'a Candidate>,
     deviations: f64,

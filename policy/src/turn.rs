@@ -1,7 +1,5 @@
-//! The turn among best-effort jobs.
-//!
-//! [`crate::gate`], "Turns", has the rules. This is the bookkeeping: the holder of the turn, its
-//! charges in it, and since when they have not moved.
+//! The turn among best-effort jobs: the holder, its charges in it, and since when they have not
+//! moved. [`crate::gate`], "Turns", has the rules.
 
 use crate::terms::Terms;
 use crate::{JobId, JobView, Snapshot};
@@ -20,7 +18,6 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What this job may charge in a turn.
     pub(crate) fn quantum_ns(&self, id: JobId) -> u64 {
         let weight = self.terms.of(id).weight;
         self.quantum_ns.saturating_mul(weight.into())
@@ -35,7 +32,6 @@ pub(crate) struct Turn {
     promised: Option<JobId>,
     /// This turn is for a job that was behind.
     was_promised: bool,
-    /// Others wait for the turn.
     contended: bool,
     /// The holder's charges when its turn, or its last one alone, began.
     began_charged_ns: u64,
@@ -45,7 +41,6 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// The charges of `job` in this turn, if it is the holder.
     fn used_ns(&self, job: &JobView) -> u64 {
         job.charged_total_ns.saturating_sub(self.began_charged_ns)
     }
@@ -110,8 +105,8 @@ impl Turn {
         self.used_ns(holder) >= quantum_ns || is_idle || stalled_ns >= TURN_PATIENCE_NS
     }
 
-    /// Gives the turn to the next waiting job, or to the next at all if none waits, so that a job
-    /// alone need not wait first. Every second turn is for the next waiting job that is behind.
+    /// Gives the turn to the next waiting job, or to the next at all if none waits: a job alone
+    /// need not wait first. Every second turn is for the next waiting job that is behind.
     fn pass(&mut self, now_ns: u64, jobs: &[JobView], rules: &Rules<'_>) {
         let is_behind = |job: &JobView| job.waiting && rules.terms.of(job.id).is_behind;
         let promised = match self.was_promised {
@@ -175,7 +170,6 @@ mod tests {
         }
     }
 
-    /// The holder after one more snapshot.
     fn step(turn: &mut Turn, now_ns: u64, jobs: &[JobView]) -> u64 {
         turn.handle_jobs(now_ns, jobs, &rules(&Terms::default()), true);
         turn.holder.expect("there are jobs").0

@@ -2,26 +2,23 @@
 //!
 //! **Law.** A capped job has a token bucket of expected ns. It fills with time, by the job's share
 //! of it; each launch takes its expected duration; the depth is [`PERIOD_NS`] of the share. An
-//! empty bucket closes the job, and it opens again once the bucket is half full, so that the job
-//! goes in bursts and is not woken for each kernel. The kernel that empties the bucket may be
-//! longer than the rest: the difference is a debt that time pays, so the share is exact over any
-//! time that is long beside one kernel. Nothing is held longer than the debt lasts, and nobody
-//! sleeps for it: the lease has a budget.
+//! empty bucket closes the job until it is half full, so that the job goes in bursts and is not
+//! woken for each kernel. The kernel that empties the bucket may be longer than the rest: the
+//! difference is a debt that time pays, so the share is exact over any time that is long beside one
+//! kernel. Nobody sleeps for the debt: the lease has a budget.
 //!
-//! **Trim.** The expected duration is not the actual one: beside other processes a kernel takes
-//! longer under MPS; in time slices a kernel that was interrupted looks longer; an unknown kernel
-//! counts as 100 us. Each launch therefore costs its expected duration times the job's *factor*:
-//! the measured compute time of the last seconds over the charges in them, both with weights that
-//! fall by half in [`HALF_NS`]. Earlier charges that cost too little or too much are owed, and paid
-//! by the rate of the bucket. Without a measurement the factor stays, and after [`BLIND_NS`] of
-//! work without one it is 1 at least.
-//!
-//! A cap is independent of high-priority work: it holds without any, and nothing lifts it, neither
+//! **Trim.** Beside other processes a kernel takes longer than expected under MPS; in time slices
+//! an interrupted kernel looks longer; an unknown kernel counts as 100 us. Each launch therefore
+//! costs its expected duration times the job's *factor*: the measured compute time of the last
+//! seconds over the charges in them, both with weights that fall by half in [`HALF_NS`]. Earlier
+//! charges that cost too little or too much are owed, and paid by the rate of the bucket. Without a
+//! measurement the factor stays, and after [`BLIND_NS`] of work without one it is 1 at least. A cap
+//! is independent of high-priority work: it holds without any, and nothing lifts it, neither
 //! `max_hold` nor a promise. A job that it closes counts as not waiting.
 //!
 //! Source: ByteCUDA's throttle in MuxFlow §4.1 delays launches by a PID controller on the device's
-//! utilisation. Utilisation is shared and late: HAMi-core's caps of 30 and 70 % gave 46 and 55.
-//! Charges are the job's own and known before the launch.
+//! utilisation, which is shared and late: HAMi-core's caps of 30 and 70 % gave 46 and 55. Charges
+//! are the job's own and known before the launch.
 
 use crate::lease::Lease;
 use crate::{JobId, JobView, Limit, Snapshot};
@@ -36,7 +33,7 @@ pub const HALF_NS: u64 = 700_000_000;
 pub const BLIND_NS: u64 = 10_000_000_000;
 
 /// The factor's bounds: unknown kernels count as 100 us and take from 6 us to 6 ms. A measurement
-/// beyond them is wrong, or of other work than the charges.
+/// beyond them is wrong, or of other work.
 pub const FACTOR: [f64; 2] = [1.0 / 16.0, 64.0];
 
 /// The least share: with one kernel of a second that is a hold of 100 s.
@@ -65,7 +62,6 @@ pub struct Debt {
 struct Capped {
     id: JobId,
     share: f64,
-    /// `None` before the job was first seen.
     seen: Option<Seen>,
     /// Expected ns that it may charge; below 0 a debt.
     level_ns: f64,
@@ -90,9 +86,9 @@ struct Trim {
 }
 
 impl Trim {
-    /// The job recently computed for that share of the time, with these charges by now. Returns the
-    /// compute time beyond the cost of its charges, ns. Charges before the first measurement are
-    /// ignored. Absence is no evidence until the job computes again: it may have been lost.
+    /// The job recently computed for that share of the time; returns the compute time beyond the
+    /// cost of its charges, ns. Charges before the first measurement are ignored. Absence is no
+    /// evidence until the job computes again: it may have been lost.
     fn handle_busy(&mut self, now: Seen, share: f64) -> f64 {
         if share <= 0.0 && (!self.has_worked || self.is_blind(now)) {
             return 0.0;
@@ -121,7 +117,6 @@ impl Trim {
         std::mem::take(&mut self.residual_ns)
     }
 
-    /// It works, and no measurement has shown that for long.
     fn is_blind(&self, now: Seen) -> bool {
         let worked = self.worked.unwrap_or(now);
         let charged_ns = now.charged_ns.saturating_sub(worked.charged_ns) as f64;
@@ -173,7 +168,6 @@ impl Caps {
         }
     }
 
-    /// The job has detached; returns what it owes.
     pub(crate) fn handle_gone(&mut self, id: JobId) -> Option<Debt> {
         let place = self.jobs.iter().position(|job| job.id == id)?;
         let job = self.jobs.swap_remove(place);
@@ -183,7 +177,6 @@ impl Caps {
         })
     }
 
-    /// A capped job owes this from an earlier attachment.
     pub(crate) fn restore(&mut self, now_ns: u64, id: JobId, debt: Debt) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) {
             let paid_ns = now_ns.saturating_sub(debt.at_ns) as f64 * job.share;
@@ -200,11 +193,10 @@ impl Caps {
         }
     }
 
-    /// The job was recently measured to compute for that share of the time: a finite number from 0
-    /// on. More than 1 is possible with several processes. 0 means nothing before the job computed.
+    /// The job recently computed for that share of the time: finite, from 0 on, above 1 with
+    /// several processes. 0 means nothing before the job computed.
     pub(crate) fn handle_busy(&mut self, now_ns: u64, id: JobId, share: f64) {
         let known = self.jobs.iter_mut().find(|job| job.id == id);
-        // No device has more processes.
         let is_share = (0.0..=256.0).contains(&share);
         if let Some(job) = known.filter(|_| is_share)
             && let Some(seen) = job.seen
@@ -219,8 +211,7 @@ impl Caps {
         }
     }
 
-    /// The factor on a capped job's charges, and whether no measurement arrived for [`BLIND_NS`];
-    /// `None` for a job without a cap.
+    /// The factor on a capped job's charges, and whether it was not measured for [`BLIND_NS`].
     pub(crate) fn factor(&self, now_ns: u64, id: JobId) -> Option<(f64, bool)> {
         let job = self.of(id)?;
         let now = Seen {
@@ -234,7 +225,6 @@ impl Caps {
         self.of(id).is_some_and(|job| !job.is_open)
     }
 
-    /// Combines a decision about the job at index `job` with the job's cap.
     pub(crate) fn meet(
         &self,
         snapshot: &Snapshot<'_>,
@@ -292,7 +282,6 @@ impl Capped {
         let last = self.seen.replace(seen).unwrap_or(seen);
         self.trim.worked.get_or_insert(seen);
         let passed_ns = now_ns.saturating_sub(last.at_ns) as f64;
-        // Charges that were taken back are refunded.
         let spent_ns = (charged_ns as f64 - last.charged_ns as f64) * self.trim.factor(seen);
         let depth_ns = depth_ns(self.share);
         let rate = self.rate();
@@ -375,14 +364,12 @@ fn depth_ns(share: f64) -> f64 {
     share * PERIOD_NS as f64
 }
 
-/// The time in which the debt would be paid at its present rate, ns: twice the interval of
-/// measurements, so that it does not oscillate.
+/// The time in which the debt is paid, ns: twice the measurements' interval avoids oscillation.
 const PAYS_NS: u64 = 400_000_000;
 
-/// The greatest debt of a job's share, ns.
 const OWED_MAX_NS: u64 = 200_000_000;
 
-/// Charges below this say nothing about a factor, ns.
+/// Charges below this are no evidence for a factor, ns.
 const EVIDENCE_NS: f64 = 2e6;
 
 /// The level at which a closed job's bucket opens.
@@ -462,7 +449,6 @@ mod tests {
         }
         caps.set(JobId(1), SHARE_MIN);
         assert_eq!(caps.share(JobId(1)), SHARE_MIN);
-        // It is not seen for a while, and has detached.
         caps.handle_jobs(0, &[]);
         assert!(!caps.is_empty());
         assert_eq!(caps.handle_gone(JobId(1)), None);
@@ -518,17 +504,14 @@ mod tests {
         caps.handle_jobs(1_800 * MS, &[job(454 * MS, true)]);
         let spent_ns = level_ns - caps.jobs[0].level_ns;
         assert!((spent_ns - 6.4e6).abs() < 1.0, "{spent_ns}");
-        // It stays without a measurement, and without charges, which prove nothing.
         assert_eq!(factor(&caps, 11_799), (known, false));
         assert_eq!(factor(&caps, 11_800), (known, true));
-        // What made it cheap is then forgotten.
         for step in 60..70 {
             caps.handle_jobs(step * 200 * MS, &[job(step * 50 * MS, true)]);
             caps.handle_busy(step * 200 * MS, JobId(1), 0.125);
         }
         let (known, is_blind) = factor(&caps, 13_800);
         assert!((0.5..0.56).contains(&known) && !is_blind, "{known}");
-        // It rests, and then works unobserved.
         assert_eq!(factor(&caps, 23_800), (known, false));
         caps.handle_jobs(23_800 * MS, &[job(3_455 * MS, true)]);
         assert_eq!(factor(&caps, 23_800), (1.0, true));

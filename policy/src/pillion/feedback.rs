@@ -2,14 +2,13 @@
 //!
 //! Each request that met BE work has spent a share of its slack, (took − solo) ÷ slack. Up to 1,
 //! the gain rises by [`UP`], and by [`UP_FIRST`] until the first request over its target. Above 1,
-//! it falls by [`UP`] for each [`DOWN`] × spent², so that a request that takes twice its slack
-//! counts four times as much as one that just exceeds it: a tail is worse than a shift. A request
-//! that takes [`SPENT_MAX`] slacks or more costs what 128 others bring: the gain holds only while
-//! fewer than one in a hundred are late without limit. In balance at least two requests of three
-//! are within their target, and of those over it by another slack at most one in nine. From gain 1
-//! to 4 it takes 18 requests at first and 70 later, and 2 are enough to fall back.
-//!
-//! Requests over their target under the least gain are *hurt* by single kernels, until gain 1.
+//! it falls by [`UP`] for each [`DOWN`] × spent²: a request that takes twice its slack counts four
+//! times as much as one that just exceeds it, because a tail is worse than a shift. A request that
+//! takes [`SPENT_MAX`] slacks or more costs what 128 others bring: the gain holds only while fewer
+//! than one in a hundred are late without limit. In balance at least two requests of three are
+//! within their target, and of those over it by another slack at most one in nine. From gain 1 to 4
+//! it takes 18 requests at first and 70 later, and 2 are enough to fall back. Requests over their
+//! target under the least gain are *hurt* by single kernels, until gain 1.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gain {
@@ -33,7 +32,6 @@ impl Gain {
         self.value
     }
 
-    /// Whether it cannot fall.
     pub(crate) fn is_least(self) -> bool {
         self.value <= GAIN_MIN
     }
@@ -59,8 +57,8 @@ impl Gain {
         self.is_hurt &= self.value < 1.0;
     }
 
-    /// The same for a target of the mean: the gain rises and falls by the unspent or exceeded
-    /// slack, so that in balance the mean request spends all of it.
+    /// The same for a target of the mean: the gain moves by the unspent or exceeded slack, so that
+    /// in balance the mean request spends all of it.
     pub(crate) fn handle_mean(&mut self, spent: f64) {
         let left = 1.0 - spent.clamp(0.0, SPENT_MAX);
         if left < 0.0 {
@@ -73,8 +71,7 @@ impl Gain {
     }
 }
 
-/// Per request within the target: latencies are known to a few per cent, a hundred requests are
-/// seconds.
+/// Per request within the target: latencies are known to a few per cent; 100 requests take seconds.
 const UP: f64 = 1.02;
 
 /// The same until the first request over it.
@@ -83,13 +80,13 @@ const UP_FIRST: f64 = 1.08;
 /// Per request over it, in steps of `UP`.
 const DOWN: f64 = 2.0;
 
-/// A request delayed by another one, or by a page fault, says no more about BE work than this. With
-/// 5 instead of 8, one in fifty could be late without limit; best-effort work gets the same with
-/// both (suites robustness and busy).
+/// A request delayed by another one, or by a page fault, is no more evidence about BE work. With 5,
+/// one in fifty could be late without limit; BE work gets the same with both (suites robustness and
+/// busy).
 const SPENT_MAX: f64 = 8.0;
 
-/// The least gain: of the default target 0.3 % of a request, an eighth of Orion's threshold. Nearly
-/// one kernel at a time, where the bound of idle time has no floor ([`super`]).
+/// An eighth of Orion's threshold, 0.3 % of a request at the default target. Nearly one kernel at a
+/// time, where the bound of idle time has no floor ([`super`]).
 pub(crate) const GAIN_MIN: f64 = 0.0625;
 
 /// The greatest gain: of the default target 80 % of a request.
@@ -103,7 +100,6 @@ mod tests {
         after_from(Gain::default(), requests)
     }
 
-    /// The same after the first request over its target.
     fn later(requests: impl IntoIterator<Item = f64>) -> f64 {
         let missed = Gain {
             has_missed: true,

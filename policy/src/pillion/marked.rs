@@ -1,35 +1,27 @@
 //! Marked requests, whose process reports when they begin and end: their solo latencies, their
 //! targets, and the bounds that follow from the level ([`crate::slo`]).
-//!
 //! # Solo service and latency
-//!
 //! *Service* is a request's time from its beginning to its end. The first 50 of a kind and later
 //! one in 128 meet no best-effort work, which is held from the end of the previous request.
-//! Requests count that met none for 98 % of the time. If a hundred of a kind have ended and too few
+//! Requests count that met none for 98 % of the time; if a hundred of a kind have ended and too few
 //! count, progress beside best-effort work is estimated. Their median is the kind's solo service.
 //!
 //! *Latency* counts from the arrival, with the wait behind others. Solo latency is therefore
 //! computed: each arrival is replayed through as many servers as the client was observed to have,
-//! each with its solo service (Kiefer and Wolfowitz's recursion; with one server Lindley's);
-//! cancelled requests are left out. A target such as "1.2x" multiplies the goal's quantile of the
-//! last 2048 of these latencies, and of as many of the last 8192 as came as often and were served
-//! as fast ([`steady`]). Requests without best-effort work would be biased.
-//!
+//! each with its solo service (Kiefer and Wolfowitz's recursion; with one server Lindley's),
+//! without cancelled requests. A target such as "1.2x" multiplies the goal's quantile of the last
+//! 2048 of these latencies, and of as many of the last 8192 as came as often and were served as
+//! fast ([`steady`]). Requests without best-effort work would be biased.
 //! # The guard
-//!
 //! The level moves by thousandths; a late request needs help at once. Best-effort work therefore
 //! goes beside a request only while its *predicted slack* is more than a share of its target:
-//!
 //! ```text
 //! slack      = 1 − (time since arrival + solo service that is left) ÷ target
 //! threshold  = ½ (1 − level)
 //! ```
-//!
 //! The remaining service follows from the time with and without best-effort work in flight; the
 //! slowdown with it is learnt from ended requests.
-//!
 //! # From the level to bounds
-//!
 //! - *1 to 0*: while the guard is open: beside HP half of the slack above the threshold; while HP
 //!   is idle 0.5 down to 0.05 of a fresh request's slack.
 //! - *0 to −1*: the threshold passes the slack of a fresh request, so that nothing wide goes
@@ -39,16 +31,15 @@
 //! - *−2 to −6*: the same for a *duty* of each 20 ms that falls from 1 to 0. It is 0 where one more
 //!   miss would reach the floor.
 //!
-//! While HP is busy without an open request, its work is unmarked: the bounds beside it are narrow.
-//! Narrow bounds are those that a target of 1.05 times the service has at gain 1.
+//! While HP is busy without an open request, its work is unmarked: the bounds beside it are narrow,
+//! those that a target of 1.05 times the service has at gain 1.
 //!
 //! *Quiet* is the time until the shortest of the last 128 times between arrivals is over, less a
 //! tenth ([`super::quiet`]). While no request is open, work that fits into it may go at any level,
-//! less from −2 on, and none at the level's floor. Periodic requests therefore meet nothing, and
-//! best-effort work has the pauses.
-//!
-//! The level moves by requests alone. A client that falls silent at a low level would stop
-//! best-effort work for good, so the duty counts only within a second of an open request.
+//! less from −2 on, and none at the level's floor. Periodic requests thus meet nothing, and
+//! best-effort work has the pauses. The level moves by requests alone. A client that falls silent
+//! at a low level would stop best-effort work for good, so the duty counts only within a second of
+//! an open request.
 
 use super::{Goal, PillionParams, RequestTarget, SloView};
 use crate::{Ceiling, Sharing, Snapshot};
@@ -86,8 +77,8 @@ pub enum Mark {
         is_cancelled: bool,
     },
     /// The job's own bound on requests of a kind. It only tightens: it replaces the configured goal
-    /// where neither its time nor its allowed share of misses is greater, and where the kind keeps
-    /// it alone. All requests beyond the eighth kind are one kind, with the tightest target.
+    /// where neither its time nor its share of misses is greater, and where the kind keeps it
+    /// alone. Requests beyond the eighth kind are one kind, with the tightest target.
     Target {
         /// Which kind.
         kind: u32,
@@ -110,14 +101,13 @@ pub(crate) struct Marked {
     busy_to_ns: u64,
 }
 
-/// HP leaves no time to others where its work executed for more than this share of that many ns.
+/// HP leaves no time where its work executed for more than this share of that many ns.
 const SATURATED: f64 = 0.95;
 const BUSY_OVER_NS: u64 = 2_000_000_000;
 
 /// The daemon's view at a mark: what has happened since the last poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Since {
-    /// The time of this poll; `None`: unknown.
     pub(crate) now_ns: Option<u64>,
     /// When best-effort work last wanted to go.
     pub(crate) wanted_ns: Option<u64>,
@@ -128,12 +118,10 @@ pub(crate) struct Since {
 }
 
 impl Marked {
-    /// Whether a client marks its requests.
     pub(crate) fn is_of(&self, client: u64) -> bool {
         self.clients.iter().any(|known| known.id == client)
     }
 
-    /// Whether no client does.
     pub(crate) fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -177,7 +165,6 @@ impl Marked {
         self.known(client, goal).restore(kept);
     }
 
-    /// The client's state; created at its first mark.
     fn known(&mut self, client: u64, goal: &Goal) -> &mut Client {
         let place = self.clients.iter().position(|known| known.id == client);
         let place = place.unwrap_or_else(|| {
@@ -207,15 +194,13 @@ impl Marked {
     }
 
     /// Whether launches need no greater priority: every client has time to spare, and HP work
-    /// leaves best-effort work none. Where HP is idle at times, its kernels gain more by going
-    /// first than best-effort ones lose: with priority, BE gets more at the same p99.
+    /// leaves best-effort work none. Where HP is idle at times, BE gets more with it at equal p99.
     pub(crate) fn gives_priority(&self) -> bool {
         !self.is_empty()
             && self.busy_share > SATURATED
             && self.clients.iter().all(Client::has_time_to_spare)
     }
 
-    /// Advances to `now_ns`; the flags state BE work in flight, and executing HP work, since then.
     pub(crate) fn handle_time(&mut self, now_ns: u64, is_exposed: bool, is_busy: bool) {
         if !self.is_empty() {
             let since_ns = now_ns.saturating_sub(self.busy_to_ns).min(BUSY_OVER_NS);
@@ -228,7 +213,6 @@ impl Marked {
         }
     }
 
-    /// The ceiling of each client's law.
     pub(crate) fn ceilings(
         &mut self,
         params: &PillionParams,

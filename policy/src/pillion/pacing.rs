@@ -1,20 +1,16 @@
-//! When to poll again: at the first moment at which the decision may change although nobody rings.
-//!
-//! A thread that begins to wait at the gate rings the daemon, and so does a thread that observes a
+//! When to poll again: at the first moment at which the decision may change without a ring. A
+//! thread that begins to wait at the gate rings the daemon, and so does a thread that observes a
 //! completion while another waits. The daemon must find out by itself
-//!
 //! - *HP idle*: that enough of the work in flight is predicted to be complete for the bound to have
 //!   room again. After the predicted end only reported completions help, and they ring;
-//! - *HP busy*: that HP's work is over. Nobody rings for that: HP's path has no system call. The
+//! - *HP busy*: that HP's work is over. No thread rings for that: HP's path has no system call. The
 //!   daemon polls at the predicted end, and from then on every pause; also, where work beside HP
 //!   must suit it, when a kernel of other classes is predicted to execute.
 //!
 //! A quiet time ([`super::quiet`]) shrinks with the grant as it passes: poll every pause.
-//!
 //! Predictions may be wrong, so pauses have maxima: [`IDLE_MAX`] and [`BUSY_MAX`], and
 //! [`YOUNG_MAX`] in the first three quarters of a request's usual time. Until then a request that
-//! came or ended early is not noticed; nothing is granted wrongly in that time, because HP's
-//! launches void leases by themselves.
+//! came or ended early is not noticed; nothing is granted wrongly: HP's launches void leases.
 
 use super::{Pillion, free_ns};
 use crate::gate::in_flight_ns;
@@ -55,7 +51,6 @@ pub(crate) fn next_look_ns(
     }
     let bounds = learnt.bounds;
     if !learnt.marked.is_empty() {
-        // The slack of open requests shrinks as time passes.
         return learnt
             .marked
             .changes_ns(now_ns, after(BUSY_MAX))

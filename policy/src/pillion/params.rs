@@ -22,8 +22,7 @@ pub struct PillionParams {
     pub kernel_pairs: bool,
     /// Quiet times are predicted.
     pub gap_prediction: bool,
-    /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]).
-    /// The launching client does this; the gate itself does not see kernels.
+    /// Durations of BE kernels are learnt from completions ([`crate::durations`]), by the client.
     pub learnt_durations: bool,
     /// Both bounds while HP's latency is not known, in ns.
     pub residual_ns_unknown: u64,
@@ -72,10 +71,10 @@ impl PillionParams {
     }
 }
 
-/// The default for inferred requests: 5 % longer than solo. Of those that met BE work two in three
-/// keep it, so that the 99th percentile is 1.01 to 1.03 of the solo one for random arrivals.
+/// The default for inferred requests. Of those that met BE work two in three keep it: the 99th
+/// percentile is 1.01 to 1.03 of the solo one for random arrivals.
 const SLOWDOWN: f64 = 1.05;
 
-/// A marked request may take 2 % longer than the solo 99th percentile. The level spends what it is
-/// given, so with 1.05 requests would lose by their marks; docs/policy-results.md has both.
+/// The same for marked requests and the solo p99. The level spends what it is given, so with 1.05
+/// requests would lose by their marks (docs/policy-results.md).
 const SLOWDOWN_MARKED: f64 = 1.02;

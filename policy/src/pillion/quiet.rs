@@ -1,7 +1,7 @@
-//! Quiet times: how long HP will certainly stay idle, from the lengths of its pauses.
-//!
-//! A pause lasts from HP's becoming idle to its becoming busy, as far as snapshots show; a pause
-//! between two snapshots is missed. While a pause is younger than the shortest of the last
+//! Quiet times: how long HP will certainly stay idle, from the lengths of its pauses. A pause lasts
+//! from HP's becoming idle to its becoming busy, as far as snapshots show. While a pause is younger
+//! than the shortest of the last [`PAUSES`], the rest of that, less a tenth, is quiet. It needs
+//! [`PAUSES_MIN`].
 //! [`PAUSES`], the rest of that, less a tenth, is quiet. It needs [`PAUSES_MIN`] pauses.
 
 const PAUSES: usize = 128;
@@ -39,7 +39,6 @@ impl Quiet {
         }
     }
 
-    /// How long HP is predicted to stay idle from `now_ns` on.
     pub(crate) fn left_ns(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = self.idle_since_ns else {
             return 0;

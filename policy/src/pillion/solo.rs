@@ -1,28 +1,24 @@
-//! The solo latency of HP's requests.
-//!
-//! Only these requests count: those that met no BE work; while the gain is at its least, those that
-//! met no more than it allows (without the floor); and those shorter than the current estimate by
-//! more than 3 %, which proves that the solo latency is shorter. BE work's effect on requests
-//! therefore never raises the reference that they are compared with: otherwise the bounds would
-//! widen as the harm grows. The latency is the lower quartile of the last [`KEPT`] such requests,
-//! once [`REQUESTS_MIN`] were seen: disturbances only lengthen a request.
-//!
+//! The solo latency of HP's requests. Only these requests count: those that met no BE work; while
+//! the gain is at its least, those that met no more than it allows (without the floor); and those
+//! shorter than the current estimate by more than 3 %, which proves that the solo latency is
+//! shorter. BE work's effect therefore never raises the reference: otherwise the bounds would widen
+//! as the harm grows. The latency is the lower quartile of the last [`KEPT`] such requests, once
+//! [`REQUESTS_MIN`] were seen: disturbances only lengthen a request.
 //! # Kinds
-//!
 //! A client may make requests of several lengths, and a request that leaves the device idle in its
 //! middle is seen as two. Requests are therefore compared with others of their *kind*: of the same
 //! client and, within a fifth, as many launches. A client's slack follows from its *main* kind: the
-//! quickest of those with a quarter of its launches. This excludes a health check of one kernel, or
-//! a piece of a request. Where no kind has a quarter, the one with most launches is main. A kind
-//! that is neither main nor known yet is learnt from all of its requests: the main kind bounds what
-//! BE work may do to them. If it becomes main, these are forgotten.
+//! quickest of those with a quarter of its launches, else the one with most. This excludes a health
+//! check of one kernel, or a piece of a request. A kind that is neither main nor known yet is
+//! learnt from all of its requests, which the main kind's bounds protect. If it becomes main, these
+//! are forgotten.
 
 /// Requests remembered of each kind, and of each client to determine its main kind.
 const KEPT: usize = 64;
 
-/// Requests that must be seen first. Of sixteen, four are as short as the quartile or shorter;
-/// shorter requests correct its remaining error, and the feedback tolerates it. Fifty of a job with
-/// four a second take 13 s, in which best-effort work gets a tenth of what it may.
+/// Requests that must be seen first: four of sixteen are as short as the quartile or shorter;
+/// shorter ones correct the rest, and the feedback tolerates it. 50 of a job with four a second
+/// take 13 s, in which BE work gets a tenth.
 pub(crate) const REQUESTS_MIN: usize = 16;
 
 /// HP clients remembered, as many as a daemon serves; one more displaces the oldest.
@@ -46,11 +42,9 @@ pub(crate) struct Solo {
 struct Client {
     id: u64,
     kinds: Vec<Kind>,
-    /// Kind and launches of its last requests.
     recent: [(u32, u64); KEPT],
     count: usize,
     next: usize,
-    /// The solo latency of the main kind, if known.
     main_ns: Option<u64>,
 }
 
@@ -63,7 +57,6 @@ struct Kind {
     latency_ns: Option<u64>,
     /// The bound by which nine of ten exceed that.
     spread_ns: u64,
-    /// Some of them met BE work.
     has_harmed: bool,
 }
 
@@ -84,12 +77,10 @@ impl Solo {
         })
     }
 
-    /// The least main-kind latency among the clients for which it is known.
     pub(crate) fn least_ns(&self) -> Option<u64> {
         self.least_ns
     }
 
-    /// Each client's main-kind solo latency, where known.
     pub(crate) fn mains(&self) -> impl Iterator<Item = (u64, u64)> {
         let clients = self.clients.iter();
         clients.filter_map(|client| Some((client.id, client.main_ns?)))
@@ -100,7 +91,6 @@ impl Solo {
         self.is_learning
     }
 
-    /// The shortest request so far of a main kind that is not known yet.
     pub(crate) fn shortest_ns(&self) -> Option<u64> {
         self.shortest_ns
     }
@@ -119,7 +109,6 @@ impl Solo {
         self.note();
     }
 
-    /// Whether no client's requests are known.
     pub(crate) fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -171,7 +160,6 @@ impl Client {
 
     fn handle_request(&mut self, launches: u64, took_ns: u64, is_alone: bool) {
         let number = number(launches);
-        // A request of more launches than memory holds would outweigh all others without reason.
         self.recent[self.next] = (number, launches.clamp(1, u64::from(u32::MAX)));
         self.next = (self.next + 1) % KEPT;
         self.count = (self.count + 1).min(KEPT);
@@ -194,7 +182,6 @@ impl Client {
         }
     }
 
-    /// The shortest request of a main kind.
     fn shortest_ns(&self) -> Option<u64> {
         let kinds = self.kinds.iter().filter(|kind| self.is_main(kind.number));
         kinds

@@ -84,9 +84,7 @@ pub struct Goal {
 
 impl Goal {
     /// Checks the ranges.
-    ///
     /// # Errors
-    ///
     /// [`PolicyError::Slowdown`], [`PolicyError::Throughput`] or [`PolicyError::Miss`].
     pub fn validate(&self) -> Result<(), PolicyError> {
         // Each comparison also refuses a NaN.
@@ -124,7 +122,7 @@ pub struct RequestTarget {
 /// How well a client with marks keeps its goal, as in `status`: for its most frequent kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SloView {
-    /// The goal in force: the job's own from its marks ([`crate::Mark::Target`]), else that of
+    /// The goal in force: the job's own ([`crate::Mark::Target`]), else of
     /// [`crate::Gate::handle_goal`], else the configured one.
     pub goal: Goal,
     /// The bound on a request's latency, ns; `None` while the solo latency is being learnt.

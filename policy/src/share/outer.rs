@@ -1,9 +1,7 @@
-//! The outer loop: best-effort work's share follows how well HP requests keep their target.
-//!
-//! The level ([`crate::slo`]) is the inner, faster loop. It cannot give best-effort jobs more SMs
-//! than they were started with, or make those that run beside a request use less of it. So where it
-//! stays at its end for [`PERIOD_NS`] the share changes:
-//!
+//! The outer loop: best-effort work's share follows how well HP requests keep their target. The
+//! level ([`crate::slo`]) is the inner, faster loop. It cannot give best-effort jobs more SMs than
+//! they were started with, or make those beside a request use less of it. So where it stays at its
+//! end for [`PERIOD_NS`] the share changes:
 //! - At its top, and requests are within their target by more than [`SPARE`]: the share grows by
 //!   the rest of the target, over the observed cost of a per cent of the share.
 //! - Below −1 (nothing wide goes beside requests) and above its floor: it falls by [`STEP_DOWN`].
@@ -11,10 +9,8 @@
 //!
 //! After a fall it does not grow for [`TOO_LARGE_NS`]; otherwise two shares would alternate, and
 //! jobs be restarted each time. It changes only while it is in force: under MPS a job has its
-//! initial share, and nothing is known of a share that was not tried.
-//!
-//! Source: GPUColo (2024) §V moves the shares of both jobs in an outer loop, and gives no law. Here
-//! high-priority jobs keep all SMs.
+//! initial share, and nothing is known of a share that was not tried. Source: GPUColo (2024) §V
+//! moves the shares of both jobs in an outer loop, and gives no law. Here HP jobs keep all SMs.
 
 use super::{PERCENT_MIN, SECOND_NS};
 
@@ -86,7 +82,6 @@ impl Outer {
         self.percent
     }
 
-    /// How well the target is kept now; `None` where unknown.
     pub(super) fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
         let requests = held.map_or(self.judged.0, |held| held.requests);
         if requests != self.judged.0 {
@@ -144,7 +139,6 @@ impl Outer {
 mod tests {
     use super::*;
 
-    /// Polls each second; `held` is a function of the share. Returns the number of changes.
     fn run(outer: &mut Outer, from_s: u64, seconds: u64, held: impl Fn(f64) -> Held) -> u32 {
         let mut changes = 0;
         for second in from_s..from_s + seconds {
@@ -217,7 +211,6 @@ mod tests {
             };
             outer.handle_held(second * SECOND_NS, (second % 90 < 75).then_some(held));
         }
-        // The same for a state from before requests stopped coming.
         for second in 6_000..7_000 {
             outer.handle_held(second * SECOND_NS, Some(plant(0.02)(100.0)));
         }

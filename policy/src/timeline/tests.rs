@@ -143,7 +143,6 @@ fn after_a_lost_record_nothing_known_executes_until_the_next_completion() {
     assert_eq!(view.executing, HpView::NOTHING_KNOWN);
     timeline.handle_complete(0, 40, 1_000_001);
     assert!(!timeline.poll_view(1_000_001).busy);
-    // The period was not a measured one.
     assert_eq!(timeline.requests.count, 0);
 }
 
@@ -154,7 +153,6 @@ fn what_is_in_flight_is_what_was_launched_and_is_not_complete() {
     assert_eq!(timeline.in_flight(), (4, 1_350));
     timeline.handle_complete(0, 2, 20);
     assert_eq!(timeline.in_flight(), (2, 1_200));
-    // Lost records are not among them.
     timeline.handle_dropped(30);
     timeline.handle_complete(4, 9, 40);
     timeline.handle_dropped(50);
@@ -339,8 +337,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever the order of records: the view is valid, the client is busy as long as a launch
-    /// above its stream's last completion is known, and idle after everything was completed.
+    /// For any order of records the client is busy as long as a launch above its stream's last
+    /// completion is known, and idle after everything was completed.
     #[test]
     fn busy_exactly_while_a_launch_is_not_known_to_be_complete(
         events in prop::collection::vec((0..50_u64, event()), 0..80),
@@ -410,7 +408,6 @@ fn a_client_that_never_drains_is_measured_in_pieces_after_a_second() {
             .all(|piece| piece.measure_ns().abs_diff(100_000_000) <= 10_000_000)
     );
     assert_eq!(timeline.poll_view(1_310_000_000).requests_least, 4);
-    // Half as fast: the measure is twice.
     training(&mut timeline, 1_310, 1_700, 2);
     let last = std::iter::from_fn(|| timeline.take_request()).last();
     assert_eq!(last.map(|piece| piece.measure_ns()), Some(200_000_000));
@@ -426,7 +423,6 @@ fn a_launch_that_is_read_late_leaves_it_open_by_how_much_its_request_began_earli
     timeline.handle_launch_since(&launch(0, 1, Class::Compute, 30), 40, 100);
     timeline.handle_complete(0, 1, 150);
     assert_eq!(unsure_ns(&mut timeline), Some(30));
-    // The uncertainty is the first launch's, not that of the following ones.
     timeline.handle_launch(&launch(0, 2, Class::Compute, 30), 200);
     timeline.handle_launch_since(&launch(0, 3, Class::Compute, 30), 200, 260);
     timeline.handle_complete(0, 3, 300);
@@ -458,12 +454,10 @@ fn the_outlook_is_the_end_of_the_last_stream_and_the_first_change() {
     );
     // Beyond the search limit it is far off.
     assert_eq!(timeline.outlook(20, 120).ends_ns, u64::MAX);
-    // The second kernel executes: it is the one that changes.
     let _ = timeline.poll_view(110);
     assert_eq!(timeline.outlook(110, 1_000_000).changes_ns, 40);
     timeline.handle_complete(1, 1, 111);
     assert_eq!(timeline.outlook(111, 1_000_000).changes_ns, 150);
-    // An overdue kernel may be over now.
     let _ = timeline.poll_view(400);
     assert_eq!(timeline.outlook(400, 1_000_000).ends_ns, 400);
 }

@@ -1,21 +1,16 @@
-//! A Gaussian process on the line: a function known from noisy values.
-//!
-//! The function is an unknown constant plus a smooth part with the covariance a² exp(−(x − y)²/2ℓ²)
-//! (the RBF kernel). With values y at n points, K the covariance of these points and s² the
+//! A Gaussian process on the line: a function known from noisy values. The function is an unknown
+//! constant plus a smooth part with the covariance a² exp(−(x − y)²/2ℓ²) (the RBF kernel). With
+//! values y at n points, at most [`POINTS_MAX`], K the covariance of these points and s² the
 //! variance of noise (Rasmussen and Williams 2006, algorithm 2.1):
-//!
 //! ```text
 //! K + s² I = L Lᵀ                         Cholesky
 //! mean(x)  = k(x)ᵀ (K + s² I)⁻¹ y         k(x): the covariances of x with the points
 //! cov(x,z) = k(x,z) − v(x)·v(z)           v(x) = L⁻¹ k(x)
 //! ```
-//!
-//! n is at most [`POINTS_MAX`], so a process costs some thousand multiplications.
 
-/// Most values.
+/// Most values: a process then costs some thousand multiplications.
 pub(super) const POINTS_MAX: usize = 32;
 
-/// The assumptions about a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Prior {
     /// Standard deviation of the constant.
@@ -28,7 +23,6 @@ pub(super) struct Prior {
     pub(super) noise: f64,
 }
 
-/// A function with some known values.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     prior: Prior,
@@ -39,13 +33,11 @@ pub(super) struct Process {
     values: Vec<f64>,
 }
 
-/// What is known of the function at a point.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     point: f64,
     /// v(x).
     explained: Vec<f64>,
-    /// The expected value.
     pub(super) mean: f64,
     /// Its standard deviation, without the noise of a value.
     pub(super) deviation: f64,
@@ -74,7 +66,6 @@ impl Process {
         process
     }
 
-    /// Adds a value, and a row to L.
     fn add(&mut self, point: f64, value: f64) {
         let mut row = self.explained(point);
         let variance = self.prior.covariance(point, point) - dot(&row, &row);
@@ -88,7 +79,6 @@ impl Process {
         self.points.push(point);
     }
 
-    /// v(x), by forward substitution.
     fn explained(&self, point: f64) -> Vec<f64> {
         let mut explained = Vec::with_capacity(self.points.len() + 1);
         for (row, &known) in self.factor.iter().zip(&self.points) {
@@ -119,7 +109,6 @@ impl Process {
     }
 }
 
-/// Over the length of the shorter one.
 fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

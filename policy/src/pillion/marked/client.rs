@@ -30,8 +30,7 @@ const ENDLESS_NS: u64 = 10_000_000_000;
 /// The same without a known target.
 const ENDLESS_UNKNOWN_NS: u64 = 600_000_000_000;
 
-/// The level does not rise after best-effort work has wanted nothing for this long, and no duty
-/// applies after this long without a request.
+/// Without demand for this long the level does not rise, without requests no duty applies.
 const IDLE_NS: u64 = 1_000_000_000;
 
 const PERIOD_NS: u64 = 20_000_000;
@@ -63,7 +62,7 @@ const BARE_SHIFT: u32 = 57;
 /// A kind never observed alone among this many requests has its solo service estimated.
 const UNSEEN: usize = 100;
 
-/// A request was alone if it met best-effort work for at most this part of its time, as a divisor.
+/// Requests with at most this part of their time (a divisor) beside best-effort work were alone.
 const ALONE_SHARE: u64 = 50;
 
 /// The longest time between two polls while something is in flight.
@@ -79,19 +78,15 @@ pub(super) struct Client {
     pub(super) law: Law,
     pub(super) open: Vec<Open>,
     pub(super) kinds: Vec<Kind>,
-    /// When each server of the replay is free.
     pub(super) servers: Vec<u64>,
-    /// The greatest number of requests open at once since the last evaluation.
     at_once: usize,
     /// The times between arrivals: no request is expected before the shortest of the last is over.
     quiet: Quiet,
     /// The progress of a request in a ns beside best-effort work, in solo ns.
     pub(super) rate: f64,
     pub(super) begun: u64,
-    /// When time was last advanced.
     pub(super) seen_ns: u64,
     pub(super) ended_ns: u64,
-    /// The ceiling of the client's law at the last poll.
     pub(super) ceiling: Ceiling,
     /// Whether that was in force; otherwise the level does not rise.
     pub(super) binding: Binding,
@@ -110,15 +105,12 @@ pub(super) struct Open {
     pub(super) is_bare: bool,
 }
 
-/// The inputs of the bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) ns: u64,
     /// The bound on work in flight where nothing is known.
     pub(super) unknown_ns: u64,
-    /// A waiting job gets less than its least share.
     pub(super) is_behind: bool,
-    /// HP is busy with unmarked work.
     pub(super) is_foreign: bool,
     pub(super) gap_prediction: bool,
 }
@@ -133,7 +125,6 @@ impl Open {
         }
     }
 
-    /// Whether it met no best-effort work while it was served.
     fn is_alone(&self, served_ns: u64) -> bool {
         let little_ns = served_ns / ALONE_SHARE;
         self.exposed_ns <= little_ns && self.alone_ns >= served_ns - little_ns
@@ -201,7 +192,6 @@ impl Client {
             self.servers.resize(self.at_once, 0);
         }
         if self.begun.is_multiple_of(SERVERS_OF) {
-            // The servers with most work stay.
             self.servers.sort_unstable_by(|a, b| b.cmp(a));
             self.servers.truncate(self.at_once);
             self.at_once = self.open.len().clamp(1, SERVERS_MAX);
@@ -213,7 +203,6 @@ impl Client {
         (self.begun + 1).wrapping_mul(GOLDEN) >> BARE_SHIFT == 0
     }
 
-    /// Judges a request as if its client had cancelled it.
     fn give_up(&mut self, place: usize, now_ns: u64) {
         let open = self.open.remove(place);
         self.judge(&open, now_ns, true, false);
@@ -239,7 +228,6 @@ impl Client {
         }
     }
 
-    /// Computes the solo latency of a request that arrived at `arrived_ns`.
     fn replay(&mut self, kind: usize, arrived_ns: u64) {
         let kind = &mut self.kinds[kind];
         let known = kind.service_ns.zip(kind.next_service_ns());
@@ -322,7 +310,6 @@ impl Client {
         now_ns.saturating_sub(open.began_ns) >= most_ns
     }
 
-    /// Whether requests are within their targets by enough to do less for them.
     pub(super) fn has_time_to_spare(&self) -> bool {
         self.law.has_time_to_spare()
     }
@@ -465,8 +452,8 @@ impl Client {
         }
     }
 
-    /// The bound while HP is idle and a kind is being learnt, so that a request that meets the work
-    /// still counts as alone: 0 beside short requests, of which a poll interval is no small part.
+    /// The bound while HP is idle and a kind is being learnt, so that a request still counts as
+    /// alone: 0 beside short requests, of which a poll interval is no small part.
     fn learning_ns(&self) -> u64 {
         let learning = self.kinds.iter().filter(|kind| kind.service_ns.is_none());
         let shortest = learning
@@ -527,7 +514,6 @@ impl Client {
         ((self.law.value() - paused) / (DUTY_FROM - paused)).clamp(0.0, 1.0)
     }
 
-    /// Whether no request is open, nor was in the last second.
     fn is_silent(&self, now_ns: u64) -> bool {
         self.open.is_empty() && now_ns.saturating_sub(self.ended_ns) >= IDLE_NS
     }

@@ -1,7 +1,5 @@
-//! What was learnt of a client's marked requests, for the next daemon.
-//!
-//! It comes back from a file, so values are checked: the level's range, times of a request, and no
-//! more times than are remembered. Invalid values are dropped, as if not learnt.
+//! What was learnt of a client's marked requests, for the next daemon. Invalid values of the file
+//! (the level's range, times of a request, too many times) are dropped, as if not learnt.
 
 use super::client::{Client, KINDS_MAX};
 use super::kind::Kind;
@@ -62,7 +60,6 @@ impl Client {
         })
     }
 
-    /// Starts with these values.
     pub(super) fn restore(&mut self, kept: &Kept) {
         self.law = Law::new(&self.goal, kept.level, kept.has_missed);
         for kind in kept.kinds.iter().take(KINDS_MAX) {

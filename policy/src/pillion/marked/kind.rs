@@ -25,10 +25,9 @@ const ARRIVALS_MIN: usize = 100;
 /// The same for their mean, which is more certain.
 const ARRIVALS_MIN_OF_MEAN: usize = 20;
 
-/// The target is computed anew after this many more.
+/// The target is recomputed after this many more.
 const ARRIVALS_STEP: usize = 50;
 
-/// Values of which the last ones are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     values_ns: Vec<u64>,
@@ -37,7 +36,6 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// Adds a value; the last `kept` are remembered.
     fn push(&mut self, kept: usize, ns: u64) {
         match self.values_ns.len() < kept {
             true => self.values_ns.push(ns),
@@ -68,7 +66,6 @@ impl Last {
         u64::try_from(mean).ok()
     }
 
-    /// The value that a share `at` of the last `count` does not exceed.
     fn quantile(&self, count: usize, at: f64) -> Option<u64> {
         let mut sorted = self.last(count);
         let last = sorted.len().checked_sub(1)?;
@@ -82,7 +79,6 @@ struct Own {
     /// The kind's number; several kinds may share the last.
     number: u32,
     ns: u64,
-    /// The share that may take longer.
     miss: f64,
     /// The kind's solo latency at that quantile.
     alone_ns: Option<u64>,
@@ -92,7 +88,6 @@ struct Own {
 pub(super) struct Kind {
     pub(super) number: u32,
     pub(super) services: Last,
-    /// Their median.
     pub(super) service_ns: Option<u64>,
     /// The cap on drawn services.
     service_max_ns: u64,
@@ -130,8 +125,8 @@ impl Kind {
         }
     }
 
-    /// The target of a request; `None` while the solo latency is unknown. The job's own target is
-    /// in force if both values are tighter than the configured ones, and the kind keeps it alone.
+    /// The target of a request; `None` while the solo latency is unknown. The job's own is in force
+    /// if both values are tighter than the configured ones, and the kind keeps it alone.
     pub(super) fn target(&self, goal: &Goal) -> Option<Target> {
         Some(match self.own(goal)? {
             Ok(Own { ns, miss, .. }) => Target { ns, miss },
@@ -184,7 +179,6 @@ impl Kind {
         }
     }
 
-    /// What is known of it, for another daemon.
     pub(super) fn kept(&self) -> KeptKind {
         KeptKind {
             number: self.number,
@@ -193,7 +187,6 @@ impl Kind {
         }
     }
 
-    /// Starts with kept values: as many as are remembered.
     pub(super) fn restore(
         &mut self,
         services_ns: impl Iterator<Item = u64>,
@@ -255,7 +248,6 @@ impl Kind {
             .flatten()
     }
 
-    /// A judged request had this latency.
     pub(super) fn push_took(&mut self, ns: u64) {
         self.took.push(TOOK_KEPT, ns);
     }

@@ -12,8 +12,8 @@ const PERIOD_LEAST_NS: u64 = 100_000_000;
 const REQUESTS_CLOSED: u32 = 4;
 
 /// Requests of a period with random arrivals: as many as make the mean certain to [`SURE`] slacks,
-/// by the variance of the previous periods' requests, within these bounds. The period's own would
-/// be biased: a period that ends once its requests look alike misses the long ones.
+/// by the variance of previous periods: a period that ends once its own requests look alike misses
+/// the long ones.
 const REQUESTS_OPEN: (f64, f64) = (20.0, 400.0);
 
 /// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean exceed the goal:
@@ -35,7 +35,6 @@ pub(super) enum Law {
     Mean(Box<Means>),
 }
 
-/// The law of the mean, and its current period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Means {
     level: MeanLevel,
@@ -61,7 +60,6 @@ pub(super) struct Judged {
     pub(super) arrived_ns: u64,
     pub(super) began_ns: u64,
     pub(super) at_ns: u64,
-    /// The solo latency of its kind.
     pub(super) alone_ns: u64,
     pub(super) target: Target,
     pub(super) may_rise: bool,
@@ -81,7 +79,7 @@ impl Law {
     }
 
     /// Replaces the goal. A quantile keeps its level: a miss is a miss. A mean's state is in slacks
-    /// of the previous goal, so it restarts. Levels above 0 differ in meaning between the two laws.
+    /// of the previous goal, so it restarts. Levels above 0 differ in meaning between both laws.
     pub(super) fn handle_goal(&mut self, before: &Goal, goal: &Goal) {
         *self = match (before.slo.is_mean(), goal.slo.is_mean()) {
             (false, false) => return,
@@ -99,7 +97,6 @@ impl Law {
         }
     }
 
-    /// The level, from [`LEAST`] to [`GREATEST`].
     pub(super) fn value(&self) -> f64 {
         match self {
             Self::Quantile(level) => level.value(),
@@ -146,11 +143,9 @@ impl Law {
     }
 
     /// The least predicted slack of a request, as a share of its target, beside which best-effort
-    /// work goes; a fresh request has `fresh` of it.
-    ///
-    /// For the law of the mean it is all of it at level −1 and nothing at level 0, where a request
-    /// ends on its target, as far as predictions hold; above that they may pass it, without limit
-    /// at level 1.
+    /// work goes; a fresh request has `fresh` of it. For a mean: all of it at level −1, nothing at
+    /// level 0, where a request ends on its target, as far as predictions hold; above that they may
+    /// pass it, without limit at level 1.
     pub(super) fn threshold(&self, fresh: f64) -> f64 {
         let level = self.value();
         match self {
@@ -161,7 +156,6 @@ impl Law {
         }
     }
 
-    /// Whether requests have time to spare, so that their kernels need not go first.
     pub(super) fn has_time_to_spare(&self) -> bool {
         match self {
             Self::Quantile(level) => level.value() > SPARE_FROM,
@@ -171,7 +165,6 @@ impl Law {
         }
     }
 
-    /// Whether requests miss their target more often, or by more, than they may.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Quantile(level) => level.value() < 0.0,
@@ -206,7 +199,7 @@ impl Means {
         let pause_ns = judged.arrived_ns as f64 - self.ended_ns as f64;
         self.is_open |= !(0.0..=CLOSED * took_ns).contains(&pause_ns);
         self.ended_ns = judged.at_ns;
-        // A request that began before the level changed says little of the new level.
+        // A request that began before the level changed is weak evidence about the new level.
         if judged.began_ns < self.began_ns {
             return;
         }

@@ -1,8 +1,7 @@
-//! How many of the last requests came under one load: only these determine a kind's solo latency.
-//!
-//! A quantile of few latencies is imprecise, above all where requests queue: at 70 % load the p99
-//! of 2048 is off by up to 12 %. More latencies are better, but only if they arrived as often, and
-//! took as long to serve, as the last ones.
+//! How many of the last requests came under one load: only these determine a kind's solo latency. A
+//! quantile of few latencies is imprecise, above all where requests queue: at 70 % load the p99 of
+//! 2048 is off by up to 12 %. More are better, but only if they arrived as often, and took as long
+//! to serve, as the last ones.
 
 /// The number of last requests used under any load: two minutes at 15 requests a second.
 const LEAST: usize = 2_048;
@@ -24,14 +23,12 @@ const PAUSE: f64 = 16.0;
 
 #[derive(Debug, Default)]
 pub(super) struct Steady {
-    /// Requests since the load last changed.
     since: usize,
     arrived_ns: Option<u64>,
     /// Mean times between arrivals, ns, and how many were averaged.
     fast_ns: f64,
     slow_ns: f64,
     seen: f64,
-    /// A request's solo service when the load last changed.
     service_ns: u64,
 }
 

@@ -34,7 +34,6 @@ fn known() -> Client {
     client
 }
 
-/// A request that begins at its arrival and takes `took_ns`, with nothing beside it.
 fn one(client: &mut Client, id: u64, at_ns: u64, took_ns: u64) {
     client.handle_time(at_ns, false);
     client.handle_begin(id, 0, at_ns, at_ns);
@@ -50,7 +49,6 @@ const ALONE: Since = Since {
     feedback: true,
 };
 
-/// Twice their solo latency.
 const DOUBLE: Goal = Goal {
     slo: Slo::Slowdown(2.0),
     miss: ALPHA,
@@ -207,7 +205,6 @@ fn the_duty_falls_to_nothing_at_the_floor() {
     }
     assert_eq!(before, 0);
     assert_eq!(client.duty_ns(40_001 * MS), Some(40_020 * MS));
-    // A second later no request reports lateness any more.
     assert!(bounds(&client, 41_000 * MS).idle_ns > 0);
 }
 
@@ -297,7 +294,6 @@ fn of_kinds_that_are_one_the_tightest_target_is_held() {
     assert_eq!(target.map(|target| target.ns), Some(16 * MS));
     client.handle_target(30, 15 * MS, 990);
     client.handle_target(31, 16 * MS, 990);
-    // Out of range.
     client.handle_target(32, 12 * MS, 1_000);
     client.handle_target(33, 12 * MS, u32::MAX);
     let target = client.kinds[shared].target(&DOUBLE);
@@ -375,7 +371,6 @@ fn one_slow_request_is_no_quantile_and_a_backlog_has_an_end() {
         assert_eq!(kind.next_service_ns(), Some(10 * MS));
         kind.push_latency(n * 40 * MS, 10 * MS, &DOUBLE);
     }
-    // They arrive ten times as fast as they are served.
     let mut client = known();
     for n in 0..2_000 {
         one(&mut client, 1_000 + n, (1_000_000 + n) * MS, MS / 2);
