@@ -225,7 +225,7 @@ fn orion_throttles_until_everything_launched_is_complete_even_while_hp_is_idle()
 
 #[test]
 fn a_launch_at_exactly_the_threshold_still_goes() {
-    // d = 150 000 = DUR_THRESHOLD: Listing 1 says `>`, so the next one goes.
+    // d = 150 000 = DUR_THRESHOLD: Listing 1 has `>`, so the next one goes.
     let be = [job(1, 150_000, 0)];
     let lease = first_lease(orion(), &snapshot(IDLE, &be));
     assert_eq!(lease.budget_ns, 1);
@@ -362,7 +362,6 @@ fn launch_gate_lets_one_kernel_go_whatever_it_is_and_the_next_when_it_is_complet
                 goes,
                 "{charged_ns} {completed_ns}"
             );
-            // The launched kernel has charged at least 1 ns.
             assert!(!admits(&lease, 1, &huge));
             let busy = Snapshot {
                 hp: busy(UNKNOWN),
@@ -445,8 +444,6 @@ fn a_job_held_by_its_kernels_class_lets_another_try_after_the_patience() {
     assert!(gate.gate(&at(TURN_PATIENCE_NS), 1).budget_ns > 0);
 }
 
-// --- A world ------------------------------------------------------------------
-
 /// One poll, after which at most the bound and the kernel that may pass its end are in flight.
 fn poll(world: &mut World, hp: HpView) {
     world.poll(hp);
@@ -466,8 +463,7 @@ fn hp_at(poll: u64) -> HpView {
 #[test]
 fn jobs_that_always_want_differ_by_one_kernel_per_turn_and_none_starves() {
     for policy in [orion(), temporal()] {
-        // 20 µs, 130 µs, 700 µs. A quantum is 150 001 ns; a turn charges
-        // 8 × 20 = 160, 2 × 130 = 260, 1 × 700 µs.
+        // A quantum is 150 001 ns; a turn charges 8 × 20 = 160, 2 × 130 = 260, 1 × 700 µs.
         let mut world = World::new(policy, &[20_000, 130_000, 700_000]);
         for at in 0..40_000 {
             poll(&mut world, hp_at(at));

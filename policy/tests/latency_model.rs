@@ -5,7 +5,6 @@ use policy::latency_model::{
 };
 use proptest::prelude::*;
 
-/// Two lines without noise.
 #[derive(Clone, Debug)]
 struct Curve {
     knee: f64,
@@ -69,7 +68,6 @@ fn any_shares(knee: f64) -> impl Strategy<Value = Vec<f64>> {
     })
 }
 
-/// With enough samples for a fit.
 fn curve_and_shares() -> impl Strategy<Value = (Curve, Vec<f64>)> {
     let both = any_curve().prop_flat_map(|curve| {
         let shares = any_shares(curve.knee);
@@ -184,7 +182,6 @@ proptest! {
             }
         }
         prop_assert!(model.residual <= best.0 + 1e-12, "{} > {best:?}", model.residual);
-        // The search itself finds good fits.
         prop_assert!(best.0 <= model.residual * 1.5 + 1e-3, "{} < {best:?}", model.residual);
     }
 }

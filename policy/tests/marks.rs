@@ -87,7 +87,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A gate that receives events, and the last moment reported to it.
 struct Heard {
     gate: Gate,
     now_ns: u64,
@@ -285,7 +284,6 @@ proptest! {
             ..PillionParams::default()
         };
         let policy = Policy::Pillion(params);
-        // Invalid numbers are refused before there is a gate.
         let policy = match policy.validate() {
             Ok(()) => policy,
             Err(_) => Policy::Pillion(PillionParams::default()),
@@ -331,13 +329,11 @@ fn a_goal_of_a_clients_own_holds_in_the_place_of_the_configured() {
     assert_eq!(slack_us(&gate), Some(500));
     gate.handle_goal(0, goal(1.5));
     assert_eq!(slack_us(&gate), Some(5_000));
-    // An invalid goal, or none: the configured one.
     gate.handle_goal(0, goal(f64::NAN));
     assert_eq!(slack_us(&gate), Some(500));
     gate.handle_goal(0, goal(1.5));
     gate.handle_goal(0, None);
     assert_eq!(slack_us(&gate), Some(500));
-    // Of two clients, the one with less slack.
     gate.handle_goal(0, goal(1.5));
     inferred(&mut gate, &[1]);
     assert_eq!(slack_us(&gate), Some(500));

@@ -57,7 +57,6 @@ fn at(now_ns: u64, hp: HpView, be: &[JobView]) -> Snapshot<'_> {
     }
 }
 
-/// The lease of the first job after this snapshot.
 fn lease(gate: &mut Gate, snapshot: &Snapshot<'_>) -> Lease {
     gate.handle_snapshot(snapshot);
     gate.gate(snapshot, 0)
@@ -73,7 +72,7 @@ fn request_of(gate: &mut Gate, launches: u64, began_ns: u64, took_ns: u64, be: J
     seen_request(gate, (launches, began_ns, took_ns), be, US)
 }
 
-/// A request whose last poll comes this long before the end.
+/// A request with its last poll this long before the end.
 fn seen_request(
     gate: &mut Gate,
     (launches, began_ns, took_ns): (u64, u64, u64),
@@ -104,7 +103,6 @@ fn unlearnt() -> Gate {
     })
 }
 
-/// A best-effort job that wants nothing.
 fn quiet() -> JobView {
     JobView {
         waiting: false,
@@ -195,11 +193,9 @@ fn beside_a_client_that_is_not_known_yet_the_bounds_are_what_suits_both() {
     }
     let idle = lease(&mut both, &at(now_ns + MS, new_client(IDLE, 0), &be));
     assert_eq!(idle.budget_ns, SLACK_NS / 16 + 1);
-    // No client is left: nothing is remembered.
     both.handle_detach(1);
     both.handle_snapshot(&at(now_ns + 2 * MS, HpView::ABSENT, &be));
     assert_eq!((both.gain(), both.solo_ns()), (Some(1.0), None));
-    // With a configured latency there is nothing to learn.
     assert_eq!(
         lease(&mut gate, &at(MS, new_client(IDLE, 0), &be)).budget_ns,
         SLACK_NS + 1
@@ -523,7 +519,6 @@ fn work_counts_as_complete_when_it_is_expected_to_be_but_for_one_bound_at_most()
         let idle = lease(&mut gate, &at(now_us * US, IDLE, &full));
         assert_eq!(idle.budget_ns, budget_ns, "at {now_us} µs");
     }
-    // A completion: the rest is counted from there.
     let some = [job(1, 2 * SLACK_NS, SLACK_NS)];
     assert_eq!(lease(&mut gate, &at(2 * MS, IDLE, &some)).budget_ns, 1);
     let beside = lease(&mut gate, &at(2 * MS + 50 * US, BUSY, &some));
@@ -583,7 +578,6 @@ fn a_job_that_is_behind_comes_first_and_lifts_the_bounds_until_hp_is_at_risk() {
     assert_eq!((bounds.idle_ns, bounds.beside_ns), (4 * SLACK_NS, SLACK_NS));
     assert!(gate.gate(&at(MS, BUSY, &be), 2).budget_ns > 0);
     assert_eq!(gate.gate(&at(MS, BUSY, &be), 0).budget_ns, 0);
-    // HP wins where its requests are over their target.
     requests(&mut gate, 5, SOLO_NS + 2 * SLACK_NS);
     gate.handle_terms(JobId(3), behind);
     gate.handle_snapshot(&at(1_000 * MS, IDLE, &be));
@@ -685,7 +679,6 @@ fn the_next_poll_is_when_room_is_predicted_or_high_priority_work_is_over() {
     assert_eq!(after(IDLE, &[charged(10)], idle), 50);
     // More than a bound ahead nothing is predicted, and completions ring.
     assert_eq!(after(IDLE, &[charged(1_000)], idle), 400);
-    // There is room, and the waiting thread is woken for it.
     assert_eq!(after(IDLE, &[job(1, 0, 0)], idle), 400);
     assert_eq!(after(BUSY, &[charged(0)], over_in(130)), 130);
     assert_eq!(after(BUSY, &[charged(0)], over_in(5_000)), 200);
@@ -700,10 +693,8 @@ fn the_next_poll_is_when_room_is_predicted_or_high_priority_work_is_over() {
     assert_eq!(after(since(100), &[charged(0)], over_in(700)), 700);
     assert_eq!(after(since(4_800), &[charged(0)], over_in(5_000)), 300);
     assert_eq!(after(since(5_200), &[charged(0)], over_in(5_000)), 200);
-    // Several jobs take turns.
     let two = [charged(120), job(2, 1_000, 0)];
     assert_eq!(after(IDLE, &two, idle), 50);
-    // Nobody waits.
     let quiet = JobView {
         waiting: false,
         ..charged(120)

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A device that is well in all six metrics.
 fn well() -> DeviceReading {
     DeviceReading {
         busy: Some(0.6),
@@ -138,7 +137,6 @@ fn what_is_no_trouble_is_none() {
         ..well()
     };
     rig.say_for(100, at_limit);
-    // By default a busy device is well.
     let mut default = Rig::new(ProbeParams::default());
     let full = DeviceReading {
         busy: Some(1.0),
@@ -272,7 +270,6 @@ fn a_probe_says_when_it_is_blind() {
     rig.say_for(1, DeviceReading::default());
     assert!(rig.probe.view(rig.now_ns).blind);
     assert_eq!(rig.probe.state(), ProbeState::Init);
-    // Metrics that were never known are left out.
     let some = DeviceReading {
         sm_activity: None,
         slowdown_c: None,
@@ -295,7 +292,6 @@ fn other_bounds_count_from_then_on() {
     let mut params = all_six();
     params.bounds[Metric::Temperature as usize] = Bound::At(100.0, None);
     rig.probe.set_params(params);
-    // It was known, and is awaited.
     let silent = DeviceReading {
         temperature_c: None,
         ..well()
@@ -342,7 +338,6 @@ fn metric() -> impl Strategy<Value = Metric> {
     (0..Metric::ALL.len()).prop_map(|place| Metric::ALL[place])
 }
 
-/// A reading, sometimes one with less, or nothing.
 fn said() -> impl Strategy<Value = DeviceReading> {
     let of = (metric(), 0.0..2.5_f64).prop_map(|(metric, badness)| bad(metric, badness));
     prop_oneof![

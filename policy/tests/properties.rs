@@ -1,7 +1,6 @@
-//! Invariants of the gate: lease equals law, valid budgets, bounded work, no starvation.
-//!
-//! A gate lives through *moments*: polls of a daemon, and the events since the previous poll. They
-//! are arbitrary: jobs come, go, take charges back; HP clients of any age, any requests.
+//! Invariants of the gate: lease equals law, valid budgets, bounded work, no starvation. A gate
+//! lives through *moments*: polls of a daemon, and arbitrary events since the previous poll: jobs
+//! come, go, take charges back; HP clients of any age, any requests.
 
 mod world;
 
@@ -121,7 +120,6 @@ fn any_progress() -> impl Strategy<Value = Progress> {
     })
 }
 
-/// A poll, and the events since the previous one.
 #[derive(Clone, Debug)]
 struct Moment {
     step_ns: u64,
@@ -439,7 +437,6 @@ proptest! {
     }
 }
 
-/// The cases met over all runs of [`life`].
 #[derive(Default)]
 struct Met {
     whole: Cell<u64>,
@@ -571,7 +568,6 @@ fn in_flight_is_never_more_than_twice_the_bound_and_what_passes_its_end() {
         life(&mut gate, sharing, terms, &lengths_ns, &steps, &met)
     });
     result.unwrap_or_else(|error| panic!("{error}"));
-    // Each of the three bounds was tried.
     let met = [&met.whole, &met.beside, &met.passed_the_end].map(Cell::get);
     assert!(met.iter().all(|&launches| launches > 0), "{met:?}");
 }
@@ -624,7 +620,6 @@ impl Pair {
         }
     }
 
-    /// A request of one of them, with punctual polls.
     fn request(&mut self, client: usize) {
         let took_ns = self.took_ns[client];
         self.look(1_000 * US, false);
@@ -703,7 +698,6 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
             pair.check_new()?;
             pair.request(1);
         }
-        // Both are known: the slack of the quicker one.
         let least_ns = first_ns.min(second_ns);
         prop_assert_eq!(pair.gate.solo_ns(), Some(least_ns));
         let slack_ns = params.goal(false).slo.target_ns(least_ns) - least_ns;

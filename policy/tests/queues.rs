@@ -27,7 +27,6 @@ fn memory_op() -> Op {
     }
 }
 
-/// The ops that go in one pass.
 fn code_goes(code: &mut OrionCode, hp: Option<Op>, be: &[Option<Op>]) -> Vec<QueueClient> {
     let mut goes = Vec::new();
     code.poll(hp.as_ref(), be, &mut goes);
@@ -44,8 +43,6 @@ fn reef_goes(reef: &mut ReefN, hp: Option<Op>, be: &[Option<Op>]) -> Vec<QueueCl
 fn code(be_count: usize) -> OrionCode {
     OrionCode::new(OrionCodeParams::new(160_000), be_count)
 }
-
-// --- orion-code -----------------------------------------------------------------
 
 #[test]
 fn the_code_throttles_after_the_kernel_that_passes_the_bound_until_all_is_complete() {
@@ -242,8 +239,6 @@ fn the_code_serves_be_clients_in_turn_after_the_last_that_was_served() {
     assert_eq!(order, [turn, turn].concat());
 }
 
-// --- reef-n ---------------------------------------------------------------------
-
 #[test]
 fn reef_lets_twelve_kernels_of_a_client_ahead_while_hp_is_idle() {
     let mut reef = ReefN::new(ReefNParams::new(80), 2);
@@ -313,9 +308,6 @@ fn reef_takes_the_first_client_in_turn_whose_head_fits() {
     assert_eq!(reef_goes(&mut reef, hp, &[large, small]), [HP, BE1]);
 }
 
-// --- Invariants -------------------------------------------------------------------
-
-/// Either policy behind one interface.
 #[derive(Debug)]
 enum Any {
     Code(OrionCode),

@@ -5,7 +5,7 @@ use policy::slo_mean::{MEAN_LEAST, MeanLevel, Period};
 use proptest::prelude::*;
 
 /// The mean latency at a level, in slacks: grows with the duty up to −1, and with the work beside
-/// requests above it. Where it is 1 its slope is 0.5 to 2.5, the assumed one times 0.5 to 2.5.
+/// requests above it. Where it is 1 its slope is 0.5 to 2.5.
 #[derive(Clone, Copy, Debug)]
 struct Plant {
     duty: f64,
@@ -61,8 +61,8 @@ fn drawn_plant(state: &mut u64) -> Plant {
 }
 
 /// Over 10 000 plants, from any start or after 40 periods of another plant: how many have a mean
-/// after the tenth period that is off by more than 0.07 slacks, which are 2 % of a target of 1.4
-/// times solo; and the greatest error.
+/// after the tenth period that is off by more than 0.07 slacks (2 % of a target of 1.4 times solo);
+/// and the greatest error.
 fn off_after_ten_periods(is_after_another: bool) -> (u32, f64) {
     let (mut state, mut off, mut most) = (88_172_645_463_325_252, 0, 0.0_f64);
     for _ in 0..10_000 {
@@ -77,7 +77,6 @@ fn off_after_ten_periods(is_after_another: bool) -> (u32, f64) {
         let worst = errors.fold(0.0, f64::max);
         off += u32::from(worst > 0.07);
         most = most.max(worst);
-        // It has learnt the true slope.
         let at = level.value();
         let slope = (plant.mean(at + 0.01) - plant.mean(at - 0.01)) / 0.02;
         let known = level.slope();
@@ -93,7 +92,6 @@ fn the_target_is_held_after_ten_periods_from_any_start() {
     assert!(off <= 2 && most < 0.15, "{off} of 10 000, {most} slacks");
 }
 
-/// As with another batch.
 #[test]
 fn a_plant_that_changes_is_followed_within_ten_periods() {
     let (off, most) = off_after_ten_periods(true);

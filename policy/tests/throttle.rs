@@ -12,7 +12,6 @@ use proptest::prelude::*;
 use world::{POLL_NS, World, wanting};
 
 const MS: u64 = 1_000_000;
-/// Between two readings of the daemon.
 const READ_NS: u64 = 200 * MS;
 const READ_POLLS: u64 = READ_NS / POLL_NS;
 
@@ -71,7 +70,6 @@ impl Device {
         self.now_ns += READ_NS;
         let used = (self.charged_ns() - before_ns) as f64 / READ_NS as f64;
         let busy = (self.hp + used).min(1.0);
-        // As NVML reports it.
         let busy = (busy * 100.0).round() / 100.0;
         self.read(DeviceReading {
             busy: Some(busy),
@@ -346,7 +344,6 @@ fn the_clock_of_high_priority_work_alone_is_learnt() {
 }
 
 proptest! {
-    /// As for all other laws, the lease admits exactly what the law lets go.
     #[test]
     fn what_a_throttled_lease_admits_is_what_the_law_makes_eligible(
         place in 0..3_usize,
@@ -413,7 +410,6 @@ fn best_effort_jobs_use_no_more_than_their_share_together() {
                 (used - most).abs() < 0.03 || !is_held && used > 0.7,
                 "{policy:?} {share} {params:?}: {used}"
             );
-            // It detaches, and nothing charged meanwhile is owed when it returns.
             device.world.gate.handle_throttle(None);
             device.world.gate.handle_share(1.0);
             (0..50).for_each(|_| _ = device.period());

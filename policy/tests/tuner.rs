@@ -6,7 +6,6 @@ use policy::tuner::{
     UTILISATION_MAX, beta,
 };
 
-/// Batches of each plant.
 const CANDIDATES: u32 = 64;
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
@@ -36,13 +35,11 @@ impl Random {
     }
 }
 
-/// A high-priority job beside a training.
-///
-/// A batch takes `start_ns`, and `each_ns` for every `wave` requests of it. While it executes, the
-/// training goes on at the pace `pace`, less with larger batches by `crowding`. Small batches thus
-/// cost the training time, and large ones pace. In the simulator too latencies are affine but for
-/// waves of blocks, and the iterations of a training limited to half of the SMs become longer by a
-/// quarter from 2 to 64 images a batch.
+/// A high-priority job beside a training. A batch takes `start_ns`, and `each_ns` for every `wave`
+/// requests of it. While it executes, the training goes on at the pace `pace`, less with larger
+/// batches by `crowding`: small batches cost the training time, and large ones pace. In the
+/// simulator too latencies are affine but for waves of blocks, and the iterations of a training
+/// limited to half of the SMs become longer by a quarter from 2 to 64 images a batch.
 #[derive(Clone, Debug)]
 struct Plant {
     step: u32,
@@ -56,7 +53,6 @@ struct Plant {
     crowding: f64,
     ripple: f64,
     phase: f64,
-    /// Relative, of an observation.
     noise: f64,
 }
 
@@ -86,7 +82,6 @@ impl Plant {
         plant
     }
 
-    /// A plant with at least three safe batches.
     fn possible(random: &mut Random) -> Self {
         loop {
             let plant = Self::new(random);
@@ -174,7 +169,6 @@ impl Plant {
 #[derive(Clone, Debug)]
 struct Searched {
     plant: Plant,
-    /// The batches that were tried.
     tried: Vec<u32>,
     /// The kept batch; `None` where the search gave up.
     kept: Option<u32>,
@@ -223,7 +217,6 @@ impl Searches {
         evaluations as f64 / self.0.len() as f64
     }
 
-    /// Of all evaluations.
     fn unsafe_share(&self) -> f64 {
         let tried = || {
             let searches = self.0.iter();
@@ -346,8 +339,7 @@ fn the_safe_set_keeps_target_and_utilisation_by_an_upper_bound() {
     // / .95 = 14.04 requests, and 36.66 ms to wait.
     let mut tuner = level(50 * MS);
     assert_eq!(tuner.safe_batches(), (15..=37).collect::<Vec<u32>>());
-    // After ten observations at 30 as predicted, the bound is about 1.06 times there, and more
-    // elsewhere.
+    // After ten observations at 30 as predicted, the bound is about 1.06 times there.
     for _ in 0..10 {
         assert!(tuner.handle_observation(seen(30, 10, 100)));
     }
@@ -384,7 +376,6 @@ fn where_nothing_is_safe_it_says_so() {
     tuner.handle_observation(seen(26, 60, 100));
     assert_eq!(tuner.next(), Choice::Infeasible);
     assert_eq!(tuner.safe_batches(), []);
-    // Less disturbing best-effort jobs come.
     let predicted = [Prediction {
         batch: 64,
         p99_ns: 10 * MS,
@@ -410,7 +401,6 @@ fn it_begins_anew_where_the_rate_changes_by_half() {
             assert!(tuner.handle_observation(seen(26, 10, 100)));
         }
     }
-    // A change of less than half moves only the safe set.
     let before = tuner.safe_batches();
     assert_eq!(tuner.handle_rate(1000.0), Ok(false));
     assert!(tuner.safe_batches().first() > before.first());
@@ -441,7 +431,6 @@ fn a_reading_of_nothing_counts_for_nothing() {
         assert!(!tuner.handle_observation(nothing));
     }
     assert_eq!(tuner.evaluations(), 0);
-    // The longest time is a number like others.
     let longest = Observation {
         batch: u32::MAX,
         p99_ns: u64::MAX,

@@ -70,7 +70,6 @@ fn while_hp_is_idle_no_less_is_in_flight_than_orion_lets_but_for_one_request_in_
             }
         }
     }
-    // A distant target needs no floor.
     let far = of_slo(Slo::Slowdown(3.0));
     assert!(far.iter().all(|ns| ns.abs_diff(850 * US) < US), "{far:?}");
 }

@@ -1,5 +1,4 @@
-//! A small world in which best-effort jobs use the leases of a gate: jobs that always want to
-//! launch, on a GPU that advances with polls. Shared by the test programs beside it.
+//! A small world in which best-effort jobs that always want to launch use the leases of a gate.
 
 use std::collections::VecDeque;
 
@@ -18,12 +17,11 @@ pub(crate) fn wanting(id: u64) -> JobView {
     }
 }
 
-/// Jobs that always want to launch, each with kernels of one length, on a GPU that runs them one
-/// after the other in order of launch; completions are reported when the daemon polls.
+/// Jobs with kernels of one length each, on a GPU that runs them one after the other in order of
+/// launch; completions are reported when the daemon polls.
 pub(crate) struct World {
     pub(crate) gate: Gate,
     pub(crate) be: Vec<JobView>,
-    /// By job.
     pub(crate) launches: Vec<u64>,
     /// In flight, in order: job, expected ns, when complete.
     pub(crate) queue: VecDeque<(usize, u64, u64)>,
@@ -46,7 +44,6 @@ impl World {
         }
     }
 
-    /// One poll of the daemon, and the resulting launches.
     pub(crate) fn poll(&mut self, hp: HpView) {
         self.now_ns += POLL_NS;
         while let Some(&(index, cost_ns, end_ns)) = self.queue.front()
@@ -93,7 +90,6 @@ impl World {
         self.be.iter().map(JobView::in_flight_ns).sum()
     }
 
-    /// The longest kernel of any job.
     #[allow(dead_code, reason = "not every test looks at it")]
     pub(crate) fn longest_ns(&self) -> u64 {
         self.kernels_ns.iter().copied().max().unwrap_or(0)
