@@ -10,10 +10,9 @@
 //!
 //! The kernels of `pillion-replay`'s PTX are known too, by parameters and names of entries up to a
 //! `$` ([`Builtin::of_entry`]): `pillion_check` is saxpy, the others are [`crate::synthetic`]'s.
-//!
-//! All n elements are computed whatever the grid is: the grid only decides the launch's occupancy
-//! and duration. The time is a roofline: the longer of operations at peak and bytes at peak
-//! bandwidth, plus a microsecond for start and end, spread evenly over the grid's waves.
+//! All n elements are computed whatever the grid is: it only decides the launch's occupancy and
+//! duration. The time is a roofline: the longer of operations at peak and bytes at peak bandwidth,
+//! plus a microsecond for start and end, spread evenly over the grid's waves.
 
 use crate::error::Error;
 use crate::kernel::KernelShape;
@@ -57,13 +56,11 @@ pub enum Param {
 /// The client's memory as a kernel sees it.
 pub trait Memory {
     /// Fills `to` from an address.
-    ///
     /// # Errors
     /// [`Fault`] if the client does not own every byte.
     fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault>;
 
     /// Writes to an address.
-    ///
     /// # Errors
     /// [`Fault`] if the client does not own every byte.
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Fault>;
@@ -75,7 +72,6 @@ pub struct Fault;
 
 /// Registers of each built-in kernel; they limit no block of up to 1024 threads.
 pub(crate) const BUILTIN_REGISTERS: u32 = 32;
-/// The kernels of `pillion-replay`'s PTX.
 const SYNTHETIC: [Builtin; 3] = [Builtin::Chains, Builtin::Stream, Builtin::Mixed];
 /// Duration of an empty kernel; the shortest kernels in Orion's traces take 1 to 2 µs.
 pub(crate) const EMPTY_KERNEL_NS: f64 = 1_000.0;
@@ -113,8 +109,8 @@ impl Builtin {
         }
     }
 
-    /// The computation of a PTX entry, if it is one of `pillion-replay`'s: `pillion_memory$3` is
-    /// the fourth kernel of a trace. The caller compares the parameters.
+    /// The computation of a PTX entry of `pillion-replay`: `pillion_memory$3` is the fourth kernel
+    /// of a trace. The caller compares the parameters.
     pub fn of_entry(entry: &str) -> Option<Self> {
         let name = entry.split('$').next().unwrap_or_default();
         if name == "pillion_check" {
@@ -135,7 +131,6 @@ impl Builtin {
     }
 
     /// The shape of a launch with these parameters.
-    ///
     /// # Errors
     /// As [`KernelShape::check`].
     pub fn shape(
@@ -173,7 +168,6 @@ impl Builtin {
     }
 
     /// Runs the computation.
-    ///
     /// # Errors
     /// [`Fault`]; part of the result may have been written.
     pub fn run(self, params: &[u64; PARAMS], memory: &mut dyn Memory) -> Result<(), Fault> {
@@ -252,7 +246,6 @@ impl Param {
 /// Elements processed at a time, so that a wrong n faults before it fills the host's memory.
 const STRIP: u32 = 1 << 18;
 
-/// First element and length of each strip.
 fn strips(n: u32) -> impl Iterator<Item = (u64, usize)> {
     (0..n)
         .step_by(STRIP as usize)

@@ -1,12 +1,10 @@
 //! Images that a program loads (cubins, fat binaries and PTX), parsed as far as needed to know
-//! their kernels and what a launch of one occupies.
-//!
-//! Nothing here runs device code. A kernel of such an image has a name, registers, static shared
-//! memory and parameters, and takes time ([`BLOCK_NS`] for a block, an assumption); it computes
-//! nothing. Only the kernels of our own PTX are known better ([`crate::Builtin::of_entry`]).
-//!
-//! An image comes as an address without a length. [`extent`] computes from the bytes read so far
-//! how many more belong to it; the caller reads those and asks again. [`parse`] reads the whole.
+//! their kernels and what a launch of one occupies. Nothing here runs device code. A kernel of such
+//! an image has a name, registers, static shared memory and parameters, and takes time
+//! ([`BLOCK_NS`] for a block, an assumption); it computes nothing. Only the kernels of our own PTX
+//! are known better ([`crate::Builtin::of_entry`]). An image comes as an address without a length.
+//! [`extent`] computes from the bytes read so far how many more belong to it; the caller reads
+//! those and asks again. [`parse`] reads the whole.
 //!
 //! The layouts are those that public tools print (`readelf`, `cuobjdump`) and NVIDIA's PTX manual
 //! describes. Undocumented parts are as NVRTC 13.5 and nvFatbin 13.5 write for sm_75 to sm_100.
@@ -20,8 +18,7 @@ pub use self::ptx::write as write_ptx;
 
 /// Longest image that is read; the largest cubin in cuBLAS 13 is some tens of megabytes.
 pub const CODE_BYTES_MAX: usize = 1 << 30;
-/// Time of one block of a kernel known only by its image, device nanoseconds. An assumption, of the
-/// order of the short kernels in Orion's traces.
+/// Time of one block of a kernel known only by its image, ns: assumed, as of Orion's short kernels.
 pub const BLOCK_NS: u64 = 10_000;
 /// Registers of a kernel whose image does not state them (PTX does not): those of a small kernel.
 pub const REGISTERS_ASSUMED: u32 = 32;
@@ -114,7 +111,6 @@ pub enum Extent {
 
 /// The image's length, as far as the bytes seen so far determine it. Never requires a byte that
 /// does not belong to a correct image.
-///
 /// # Errors
 /// [`CodeError::Malformed`] if this cannot be an image.
 pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
@@ -157,7 +153,6 @@ pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
 }
 
 /// Parses an image for a device of this compute capability (major * 10 + minor).
-///
 /// # Errors
 /// See [`CodeError`].
 pub fn parse(kind: Kind, bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
@@ -170,7 +165,6 @@ pub fn parse(kind: Kind, bytes: &[u8], capability: u32) -> Result<Code, CodeErro
 }
 
 /// Parses a PTX text for such a device.
-///
 /// # Errors
 /// See [`CodeError`].
 pub fn parse_ptx(text: &str, capability: u32) -> Result<Code, CodeError> {

@@ -1,13 +1,10 @@
-//! The compute side: kernels and their cohorts of blocks on one pool of SMs, and fills and copies
-//! inside device memory, which take bandwidth but no SM.
-//!
+//! The compute side: kernels and their cohorts of blocks on one pool of SMs (in time slices one per
+//! context, one runs), and fills and copies inside device memory, which take bandwidth but no SM.
 //! Everything that runs here advances its *work* at one rate, 1 ÷ slowdown (`contention`). The pool
 //! therefore keeps one counter of the work done since its creation; a cohort stores the value of
 //! that counter at which it ends. A change of rate touches no cohort. Work has 32 fractional bits.
 //! The counter is anchored at the last change of rate, never at a reading of the clock, so the time
 //! of an end does not depend on how often the caller polls. Ends are rounded up to nanoseconds.
-//!
-//! In time-slice mode each context has such a pool and at most one of them runs.
 
 use crate::contention::{Contention, Demand, Load};
 use crate::flat::{FlatMap, FlatSet};
@@ -18,7 +15,6 @@ use crate::op::{ContextId, StreamId};
 use crate::sm_pool::{Placement, SmPool, SmSet};
 use devices::Device;
 
-/// One pool of SMs with its running and waiting work.
 #[derive(Clone, Debug)]
 pub(crate) struct Compute {
     sms: SmPool,
@@ -29,7 +25,6 @@ pub(crate) struct Compute {
     ready: FlatSet<(i32, RunId)>,
     cohorts: FlatMap<(u128, CohortId), Cohort>,
     cohort_next: CohortId,
-    /// Sum over the cohorts.
     load: Load,
     /// Demand of copies over the bus, which are no cohorts: the bus sets their pace.
     copies: Demand,
@@ -43,7 +38,6 @@ pub(crate) struct Compute {
     anchor_ns: u64,
     work_q32: u128,
     usage: Usage,
-    /// Each context's use of the pool.
     shares: FlatMap<ContextId, Share>,
     /// The last load whose rate was computed, and the rate.
     known_rate: (Load, Demand, u64),
@@ -52,7 +46,6 @@ pub(crate) struct Compute {
     /// The place of a wave that has just ended while its kernel has more blocks: kept until the
     /// next dispatch of the same instant, where the next wave usually takes it.
     freed: Option<Freed>,
-    /// Buffer of [`Self::dispatch`].
     full: Vec<(i32, RunId)>,
 }
 
@@ -92,7 +85,6 @@ pub(crate) struct Prepared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SmRange(pub(crate) u32, pub(crate) u32);
 
-/// All SMs of any device.
 pub(crate) const ALL_SMS: SmRange = SmRange(0, u32::MAX);
 
 impl SmRange {
@@ -147,7 +139,6 @@ struct Cohort {
     placement: Placement,
 }
 
-/// The place that a wave frees.
 #[derive(Clone, Debug)]
 struct Freed {
     run: RunId,
@@ -269,22 +260,18 @@ impl Compute {
         }
     }
 
-    /// Whether anything runs, waits for room or is announced.
     pub(crate) fn is_busy(&self) -> bool {
         !self.runs.is_empty() || self.expected > 0
     }
 
-    /// Announces one more kernel.
     pub(crate) fn expect_more(&mut self) {
         self.expected += 1;
     }
 
-    /// An announced kernel has arrived.
     pub(crate) fn expect_fewer(&mut self) {
         self.expected -= 1;
     }
 
-    /// Sets the memory demand of copies over the bus.
     pub(crate) fn set_copies(&mut self, now_ns: u64, demand: Demand) {
         if self.copies != demand {
             self.settle_work(now_ns);
@@ -293,7 +280,6 @@ impl Compute {
         }
     }
 
-    /// Sets the SM clock, relative to the highest.
     pub(crate) fn set_clock(&mut self, now_ns: u64, relative: f64) {
         if self.clock != relative {
             self.settle_work(now_ns);
@@ -308,7 +294,6 @@ impl Compute {
         self.paused
     }
 
-    /// Accepts a run, which starts at the next [`Self::dispatch`].
     pub(crate) fn push(&mut self, id: RunId, run: Run) {
         self.ready.insert((run.rank, id));
         self.load.add_kernel(run.demand);
@@ -349,7 +334,6 @@ impl Compute {
         self.set_rate();
     }
 
-    /// Starts as many waiting blocks as fit.
     pub(crate) fn dispatch(&mut self, now_ns: u64) {
         let freed = self.freed.take();
         if self.paused || self.ready.is_empty() {
@@ -410,8 +394,7 @@ impl Compute {
     }
 
     /// A wave's freed place, for the kernel's next wave if that takes all of it. It does if the
-    /// kernel is the first in order: before, not one more of its blocks fitted, because every
-    /// dispatch places as many of the first kernel's blocks as fit.
+    /// kernel is the first in order: every dispatch places as many of its blocks as fit.
     fn keep_for_next_wave(&mut self, freed: Option<Freed>) -> Option<(u64, Placement)> {
         let freed = freed?;
         let first = self.ready.first().and_then(|(_, id)| self.runs.get(id));
@@ -438,7 +421,6 @@ impl Compute {
         self.set_rate();
     }
 
-    /// This context gets the GPU.
     pub(crate) fn resume(&mut self, now_ns: u64) {
         self.settle_work(now_ns);
         self.paused = false;
@@ -478,8 +460,7 @@ impl Compute {
         self.event_ns
     }
 
-    /// Computes [`Self::next_event_ns`]. Valid until rate or cohorts change, wherever the anchor
-    /// is.
+    /// Computes [`Self::next_event_ns`]. Valid until rate or cohorts change.
     fn find_event_ns(&self) -> Option<u64> {
         let (&(end_q32, _), _) = self.cohorts.first()?;
         if self.paused {
@@ -497,7 +478,6 @@ impl Compute {
         Some(self.anchor_ns.saturating_add(left_ns))
     }
 
-    /// Integrals up to now.
     pub(crate) fn usage(&self, now_ns: u64) -> Usage {
         let mut usage = self.usage;
         if self.paused || self.cohorts.is_empty() {
@@ -511,7 +491,6 @@ impl Compute {
         usage
     }
 
-    /// One context's integrals up to now.
     pub(crate) fn usage_of(&self, now_ns: u64, context: ContextId) -> ContextUsage {
         let share = self.shares.get(&context).copied().unwrap_or_default();
         self.usage_with(context, share, now_ns)
@@ -529,7 +508,6 @@ impl Compute {
         usage
     }
 
-    /// SMs with at least one block of the context.
     fn sms_of(&self, context: ContextId) -> u32 {
         let mut sms = SmSet::default();
         for cohort in self.cohorts.values().filter(|c| c.context == context) {
@@ -543,7 +521,6 @@ impl Compute {
         ((u128::from(demand_q32) * u128::from(self.rate_q32)) >> 32) * u128::from(time_ns)
     }
 
-    /// Streams whose head is in this pool.
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamId> + '_ {
         self.runs.values().map(|run| run.stream)
     }
@@ -662,6 +639,6 @@ impl Compute {
     }
 }
 
-/// In a V100 ResNet-50 profile of the PyTorch profiler (2021) a memset of 128 kB takes 1 µs and one
-/// of 9.4 MB takes 10 µs, which is the peak bandwidth.
+/// In a V100 ResNet-50 profile (PyTorch profiler, 2021) a memset of 128 kB takes 1 µs, and one of
+/// 9.4 MB 10 µs, the peak bandwidth.
 const MEMORY_LATENCY_NS: u64 = 1_000;

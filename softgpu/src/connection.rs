@@ -1,14 +1,11 @@
-//! The connections of a context: the hardware queues through which its streams' operations reach
-//! the device.
-//!
+//! The connections of a context: hardware queues by which its streams' operations reach the device.
 //! A context has a limited number of connections (`CUDA_DEVICE_MAX_CONNECTIONS`), which its streams
 //! share. The device takes the operations of one connection in the order of their submission: an
 //! operation starts only when every operation before it on the same connection has started. An
 //! operation that waits for its turn in its own stream thus also holds back operations of other
 //! streams behind it: a *false dependency* (NVIDIA's CUDA sample simpleHyperQ). A program never
-//! ends if a connection's head waits for a value that an operation behind it would write. Hardware
-//! behaves in the same way; such a program is wrong, or needs more connections.
-//!
+//! ends if a connection's head waits for a value that an operation behind it would write, on
+//! hardware too.
 //! - *Number of connections*: 1 to 32 for each context, 8 by default. Source: CUDA C++ Programming
 //!   Guide, "CUDA Environment Variables".
 //! - *Connection of a stream*: the one with the fewest streams; so in turn, while no stream ends.
@@ -31,7 +28,6 @@ pub(crate) struct Connections(Vec<Connection>);
 
 #[derive(Clone, Debug, Default)]
 struct Connection {
-    /// Streams that share the connection.
     streams: usize,
     /// The stream of each operation that has not started, in order of submission.
     queue: VecDeque<StreamId>,
@@ -42,7 +38,6 @@ impl Connections {
         Self(vec![Connection::default(); count])
     }
 
-    /// A place for a new stream, if connections are limited.
     pub(crate) fn assign(&mut self) -> Option<usize> {
         let places = self.0.iter_mut().enumerate();
         let (place, connection) = places.min_by_key(|(_, connection)| connection.streams)?;
@@ -50,17 +45,14 @@ impl Connections {
         Some(place)
     }
 
-    /// Removes a stream of this connection.
     pub(crate) fn give_back(&mut self, place: usize) {
         self.0[place].streams -= 1;
     }
 
-    /// An operation of the stream was submitted.
     pub(crate) fn push(&mut self, place: usize, stream: StreamId) {
         self.0[place].queue.push_back(stream);
     }
 
-    /// Whether the next operation to start is of this stream.
     pub(crate) fn is_next(&self, place: usize, stream: StreamId) -> bool {
         self.0[place].queue.front() == Some(&stream)
     }

@@ -1,48 +1,39 @@
-//! How much kernels that run together slow each other down.
-//!
-//! Each cohort of blocks demands a fraction of the device's compute throughput and of its memory
-//! bandwidth. C and M are the sums over all that runs; copies over the bus add to M. Everything
-//! that runs is slowed down by
-//!
+//! How much kernels that run together slow each other down. Each cohort of blocks demands a
+//! fraction of the device's compute throughput and of its memory bandwidth. C and M are the sums
+//! over all that runs; copies over the bus add to M. Everything that runs is slowed down by
 //! ```text
 //! M' = M            where M <= 1
 //!      M ^ 1.1      above: excess demand loses bandwidth, as rows of DRAM are opened again
 //! slowdown = max(1, (C⁵ + M'⁵)^⅕) x (1 + 0.2 x mixed)
 //! ```
-//!
 //! The mean makes opposite demands nearly free and equal ones additive. A solo kernel is slowed
-//! down only if its two demands together exceed the device.
-//!
-//! *mixed* models what neither sum shows: caches, address translation and issue slots that several
-//! kernels share. Each kernel that runs or waits for room has a weight w, the greater of its two
-//! demands. With W their sum, mixed = (W² - Σw²) ÷ max(1, W²): 0 for one kernel, ½ for two that
-//! could each fill the device, nearly 0 if one of them is small. A waiting kernel counts, because
-//! what it displaces when its turn comes is missed then; the loss is spread evenly.
+//! down only if its two demands together exceed the device. *mixed* models what neither sum shows:
+//! caches, address translation and issue slots that several kernels share. Each kernel that runs or
+//! waits for room has a weight w, the greater of its two demands. With W their sum, mixed = (W² -
+//! Σw²) ÷ max(1, W²): 0 for one kernel, ½ for two that could each fill the device, nearly 0 if one
+//! of them is small. A waiting kernel counts, because what it displaces when its turn comes is
+//! missed then; the loss is spread evenly.
 //!
 //! `docs/model.md` documents what the three numbers are fitted to and their errors elsewhere.
-//!
 //! Demands and rates are fixed-point numbers with 32 fractional bits (`q32`), so adding and
 //! removing a cohort leaves no residue, in any order.
 
 /// The value 1 with 32 fractional bits.
 pub(crate) const ONE_Q32: u64 = 1 << 32;
 
-/// Parameters of the law. [`Contention::CALIBRATED`] has its values; others show how much a result
-/// depends on them.
+/// Parameters of the law, [`Contention::CALIBRATED`], or others to test a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contention {
     /// Exponent of the mean of the two demands, 5: in Orion's Table 2, Conv2d beside BN2d is 1.41
     /// times as fast as one after the other.
     pub mean_exponent: i32,
-    /// Exponent of demanded bandwidth beyond the device's, 1.1: BN2d beside BN2d there is 1.08
-    /// times as fast.
+    /// Exponent of demanded bandwidth beyond the device's, 1.1: BN2d beside BN2d is 1.08x as fast.
     pub overload_exponent: f64,
     /// Slowdown of a wholly mixed load beyond 1, 0.2; for two kernels that could each fill the
     /// device, half of it. Fitted to half of Gavel's pairs on a V100, as far as Conv2d beside
     /// Conv2d in Table 2 (0.98 times as fast) allows.
     pub interference: f64,
-    /// Factor on the loss: 1 is the law as it stands, 0.5 halves every slowdown beyond 1, 2 doubles
-    /// it. Not fitted to anything.
+    /// Factor on the loss: 1 is the law, 0.5 halves every slowdown beyond 1. Not fitted.
     pub scale: f64,
 }
 
@@ -88,7 +79,6 @@ impl Demand {
         }
     }
 
-    /// The greater of the two demands.
     fn greater_q32(self) -> u64 {
         self.compute_q32.max(self.bandwidth_q32)
     }
@@ -102,7 +92,6 @@ impl Demand {
 /// The device's whole load: sums that follow kernels and their blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Of the running blocks.
     pub(crate) demand: Demand,
     /// Over the kernels that run or wait for room: the sum of their weights, and of the squares.
     weight_q32: u64,
@@ -117,7 +106,6 @@ impl Load {
         self.squares_q64 += square_q64(weight_q32);
     }
 
-    /// Removes a completed kernel.
     pub(crate) fn remove_kernel(&mut self, demand: Demand) {
         let weight_q32 = demand.greater_q32();
         self.weight_q32 -= weight_q32;

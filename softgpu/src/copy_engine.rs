@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use crate::op::{ContextId, StreamId};
 
-/// One direction between host and device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CopyEngine {
     waiting: VecDeque<CopyJob>,
@@ -13,7 +12,6 @@ pub(crate) struct CopyEngine {
     busy_ns: u64,
 }
 
-/// A copy at the head of its stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyJob {
     pub(crate) context: ContextId,
@@ -37,7 +35,6 @@ impl CopyEngine {
         self.running.is_some()
     }
 
-    /// Starts the next copy if the engine is free.
     pub(crate) fn start_next(&mut self, now_ns: u64) {
         if self.running.is_some() {
             return;
@@ -68,12 +65,10 @@ impl CopyEngine {
         self.running.map(|copy| copy.end_ns)
     }
 
-    /// Time in which a copy ran, up to now.
     pub(crate) fn busy_ns(&self, now_ns: u64) -> u64 {
         self.busy_ns + self.running.map_or(0, |copy| now_ns - copy.started_ns)
     }
 
-    /// Streams that wait for or use the engine, in order.
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamId> + '_ {
         let running = self.running.iter().map(|copy| copy.job.stream);
         running.chain(self.waiting.iter().map(|job| job.stream))
@@ -85,8 +80,7 @@ fn copy_ns(bytes: u64) -> u64 {
 }
 
 /// PCIe 3.0 x16 carries 15.75 GB/s, of which packet headers leave about 12 to a copy from pinned
-/// memory. The pageable 19 MB copies in a V100 ResNet-50 profile of the PyTorch profiler (2021) run
-/// at 9.9 GB/s.
+/// memory. Pageable 19 MB copies in a V100 ResNet-50 profile (PyTorch, 2021) run at 9.9 GB/s.
 pub(crate) const BUS_GB_S: u64 = 12;
 
 /// 256-byte copies take 1 µs on the device in that profile.

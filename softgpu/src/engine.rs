@@ -1,5 +1,4 @@
 //! Sharing of the compute side: all contexts together (MPS), or one after the other (time slices).
-//!
 //! In time-slice mode contexts with compute work take turns in the order of their ids. A turn ends
 //! with its slice, or at once when the context has nothing that could run. A solo context
 //! continues, slice after slice; one that arrives in between waits for the end of the running
@@ -13,16 +12,12 @@ use crate::gpu::{Config, Sharing};
 use crate::op::{ContextId, StreamId};
 use devices::Device;
 
-/// The compute side of the GPU.
 #[derive(Clone, Debug)]
 pub(crate) enum Engine {
-    /// One pool for all.
     Shared(Box<Compute>),
-    /// A pool for each context.
     Sliced(Box<Sliced>),
 }
 
-/// Contexts that take turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Sliced {
     config: Config,
@@ -30,13 +25,10 @@ pub(crate) struct Sliced {
     turn: Turn,
     /// Demand of copies over the bus.
     copies: Demand,
-    /// See [`Engine::set_clock`].
     clock: f64,
-    /// Integrals of destroyed contexts.
     usage_gone: Usage,
 }
 
-/// The context whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// None. The last context to compute can continue without a switch.
@@ -89,14 +81,12 @@ impl Engine {
         }
     }
 
-    /// An announced kernel has arrived.
     pub(crate) fn expect_fewer(&mut self, context: ContextId) {
         if let Some(pool) = self.pool_of(context) {
             pool.expect_fewer();
         }
     }
 
-    /// Sets the memory demand of copies over the bus.
     pub(crate) fn set_copies(&mut self, now_ns: u64, demand: Demand) {
         match self {
             Self::Shared(pool) => pool.set_copies(now_ns, demand),
@@ -143,7 +133,6 @@ impl Engine {
         }
     }
 
-    /// Gives turns and starts blocks.
     pub(crate) fn dispatch(&mut self, now_ns: u64) {
         match self {
             Self::Shared(pool) => pool.dispatch(now_ns),

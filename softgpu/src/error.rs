@@ -11,8 +11,8 @@ pub enum Error {
     /// The stream was never created, or was destroyed.
     #[error("no such stream: {0}")]
     UnknownStream(StreamId),
-    /// A wait names an operation that its stream does not have yet. (Such a wait could block for
-    /// ever; CUDA's events cannot express it either.)
+    /// A wait names an operation that its stream does not have yet: it could block for ever; CUDA's
+    /// events cannot express it either.
     #[error("{stream} has no operation {seq}: {submitted} operations were submitted")]
     UnknownOperation {
         /// The stream to wait for.
@@ -22,8 +22,7 @@ pub enum Error {
         /// The last sequence number of the stream.
         submitted: u64,
     },
-    /// One block of the kernel does not fit on an empty SM of the device (CUDA: invalid value or
-    /// launch out of resources).
+    /// One block does not fit on an empty SM (CUDA: invalid value or launch out of resources).
     #[error("launch does not fit the device: {limit} is {asked}, at most {available}")]
     LaunchTooLarge {
         /// The exceeded limit.
@@ -33,8 +32,7 @@ pub enum Error {
         /// The device's value.
         available: u64,
     },
-    /// A field of the kernel's shape is outside its domain (zero blocks, zero time, a negative or
-    /// NaN demand).
+    /// A field is outside its domain (zero blocks, zero time, a negative or NaN demand).
     #[error("invalid kernel shape: {0}")]
     InvalidShape(&'static str),
 }

@@ -1,17 +1,14 @@
-//! Small ordered maps and sets as sorted vectors.
-//!
-//! The model keeps a handful of streams, kernels and cohorts at a time and visits them at every
-//! event. For so few a sorted vector is several times faster than a tree, and iterates in the same
-//! order, so results do not depend on the choice. Appending, where new numbers go, and lookup are
-//! fast with thousands too; a removal from the middle moves what follows.
+//! Small ordered maps and sets as sorted vectors. The model keeps a handful of streams, kernels and
+//! cohorts at a time and visits them at every event. For so few a sorted vector is several times
+//! faster than a tree, and iterates in the same order, so results do not depend on the choice.
+//! Appending, where new numbers go, and lookup are fast with thousands too; a removal from the
+//! middle moves what follows.
 
-/// A map with few entries, in order of their keys.
 #[derive(Clone, Debug)]
 pub(crate) struct FlatMap<K, V> {
     entries: Vec<(K, V)>,
 }
 
-/// A set with few members, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct FlatSet<K> {
     members: Vec<K>,
@@ -62,7 +59,6 @@ impl<K: Copy + Ord, V> FlatMap<K, V> {
         Some(self.entries.remove(index).1)
     }
 
-    /// The value, created if missing.
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let index = match self.find(&key) {
             Ok(index) => index,

@@ -3,17 +3,14 @@
 //! **Law.** Each [`TICK_NS`], C and M are the fractions of the time since the previous tick in
 //! which the device computed at its full throughput (at its clock) and moved memory at its full
 //! bandwidth:
-//!
 //! ```text
 //! P = P0 + (κ · TDP − P0) (0.6 C + 0.4 M) (f / fmax)³     P0 = 0.15 TDP
 //! T → 30 °C + 45 °C · P / TDP, with a time constant of 30 s
 //! f: 15 MHz less where P > limit or T ≥ 84 °C, else 15 MHz more, up to fmax
 //! ```
-//!
 //! κ is the device's uncapped power at its highest clock and full load, divided by its TDP: 1.6 for
 //! cards whose limit is low for their size (T4, L4, A10), else 1.1. Running work is slowed down as
 //! far as it computes: with a clock of f, the part C ÷ (C + M) of it takes fmax ÷ f times as long.
-//!
 //! No source has all of it. The cube is that of a voltage that follows the clock; every number is
 //! an assumption until the model is calibrated on a device.
 
@@ -22,17 +19,13 @@ use devices::Device;
 
 /// Interval between two steps of the governor, ns.
 const TICK_NS: u64 = 10_000_000;
-/// Change of the clock per step.
 const STEP_MHZ: f64 = 15.0;
 /// Temperature at which the clock falls, °C.
 pub const HOT_C: f64 = 84.0;
-/// Temperature of a device without power, °C.
 const AMBIENT_C: f64 = 30.0;
 /// Steady rise of temperature at TDP, °C.
 const RISE_C: f64 = 45.0;
-/// Time constant of the temperature.
 const TAU_NS: f64 = 30e9;
-/// P0 ÷ TDP.
 const IDLE: f64 = 0.15;
 /// Weights of C and M in P.
 const POWER_SHARES: [f64; 2] = [0.6, 0.4];
@@ -86,14 +79,12 @@ pub struct Governed {
     pub is_hot: bool,
 }
 
-/// The governor at work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     governor: Governor,
     mhz: f64,
     power_w: f64,
     celsius: f64,
-    /// Time of the last tick.
     at_ns: u64,
     /// Use of the device by then, ns at full use: computing, moving memory.
     used_ns: [u64; 2],
@@ -117,7 +108,6 @@ impl Clock {
         }
     }
 
-    /// Work begins.
     pub(crate) fn use_device(&mut self) {
         self.is_used = true;
     }
@@ -151,12 +141,10 @@ impl Clock {
         (is_busy || self.is_used || self.relative() < 1.0).then(|| (now_ns / TICK_NS + 1) * TICK_NS)
     }
 
-    /// Whether a step is due at this instant.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         now_ns.is_multiple_of(TICK_NS) && now_ns > self.at_ns
     }
 
-    /// A step, with the device's use up to now; see [`Self::used_ns`].
     pub(crate) fn step(&mut self, now_ns: u64, used_ns: [u64; 2]) {
         let before_ns = std::mem::replace(&mut self.used_ns, used_ns);
         self.is_used = used_ns != before_ns;

@@ -1,15 +1,13 @@
 //! The GPU: contexts, streams, and the order of events.
-//!
 //! # How to drive it
 //! 1. [`Gpu::submit`] puts an operation on a stream and returns its number there: 1, 2, 3, …
 //! 2. [`Gpu::next_event_ns`] returns when to poll again.
 //! 3. [`Gpu::advance`] advances to an instant and returns what completed on the way, in order of
 //!    time; at one instant in an order that depends only on earlier calls.
 //!
-//! Times are nanoseconds since the GPU's creation. A call with an earlier time than the last one is
-//! a fault of the caller and panics. An operation submitted at an instant comes after all that
-//! happens at that instant anyway. Extra calls of `advance` between events change nothing.
-//!
+//! Times are nanoseconds since the GPU's creation. A call with an earlier time than the last one
+//! panics. An operation submitted at an instant comes after all that happens at that instant
+//! anyway. Extra calls of `advance` between events change nothing.
 //! # Order at one instant
 //! Ends precede beginnings: copies end (to the device, then from it), blocks end, streams continue
 //! with their next operation, repeatedly until nothing moves. Then copies start, the turn passes on
@@ -52,7 +50,6 @@ pub struct Gpu {
     engine: Engine,
     to_device: CopyEngine,
     to_host: CopyEngine,
-    /// One bus copy's demand on the device's memory.
     bus_demand: Demand,
     /// By [`KernelId`]. Copies of the GPU share it.
     kernels: Arc<Vec<Prepared>>,
@@ -61,9 +58,7 @@ pub struct Gpu {
     /// Streams whose next kernel keeps its distance to the previous one, by its earliest start.
     delayed: FlatSet<(u64, StreamId)>,
     completions: Vec<Completion>,
-    /// Buffers of [`Self::settle`].
     ended_runs: Vec<Run>,
-    /// See `ended_runs`.
     ended: Vec<(StreamId, u64)>,
     context_next: u32,
     stream_next: u64,
@@ -76,7 +71,6 @@ struct Context {
     connections: Connections,
     kernels_in_flight: u64,
     ops_in_flight: u64,
-    /// The SMs for its blocks.
     sms: SmRange,
 }
 
@@ -193,8 +187,7 @@ impl Gpu {
         self.create_context_with(0)
     }
 
-    /// Creates a context whose streams share so many connections (`crate::connection`); 0: no
-    /// limit.
+    /// Creates a context with so many connections (`crate::connection`); 0: no limit.
     pub fn create_context_with(&mut self, connections: usize) -> ContextId {
         let id = ContextId(self.context_next);
         self.context_next += 1;
@@ -206,10 +199,9 @@ impl Gpu {
         id
     }
 
-    /// Limits later launches of the context to that many SMs, clamped to 1 and the device's number.
-    /// Every limit takes the last SMs of the device, shared with all contexts. Has an effect under
-    /// [`Sharing::Mps`]; in time slices a context has all SMs.
-    ///
+    /// Limits later launches of the context to that many SMs, clamped to 1 and the device's number:
+    /// the last SMs of the device, shared with all contexts. Has an effect under [`Sharing::Mps`];
+    /// in time slices a context has all SMs.
     /// # Errors
     /// [`Error::UnknownContext`].
     pub fn limit_sms(&mut self, context: ContextId, sms: u32) -> Result<(), Error> {
@@ -217,9 +209,8 @@ impl Gpu {
         self.bind_sms(context, SmRange(first, u32::MAX))
     }
 
-    /// As [`Gpu::limit_sms`], but on the first SMs of the device: a context limited here and one
-    /// limited there have none in common, if both limits together do not exceed the device.
-    ///
+    /// As [`Gpu::limit_sms`], but on the first SMs of the device: disjoint from contexts limited
+    /// there, if both limits together do not exceed the device.
     /// # Errors
     /// [`Error::UnknownContext`].
     pub fn limit_sms_first(&mut self, context: ContextId, sms: u32) -> Result<(), Error> {
@@ -235,9 +226,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Removes the context of a process that is gone. Its queued and running work vanishes without
-    /// completions, and streams that wait for one of its streams continue.
-    ///
+    /// Removes the context of a process that has ended. Its queued and running work vanishes
+    /// without completions, and streams that wait for one of its streams continue.
     /// # Errors
     /// [`Error::UnknownContext`].
     pub fn destroy_context(&mut self, now_ns: u64, context: ContextId) -> Result<(), Error> {
@@ -263,7 +253,6 @@ impl Gpu {
     }
 
     /// Creates a stream. As in CUDA, a lower number is a higher priority.
-    ///
     /// # Errors
     /// [`Error::UnknownContext`].
     pub fn create_stream(&mut self, context: ContextId, priority: i32) -> Result<StreamId, Error> {
@@ -281,7 +270,6 @@ impl Gpu {
     }
 
     /// Closes the stream to further operations. As in CUDA, submitted ones still complete.
-    ///
     /// # Errors
     /// [`Error::UnknownStream`], also for a stream that is being destroyed.
     pub fn destroy_stream(&mut self, stream: StreamId) -> Result<(), Error> {
@@ -291,7 +279,6 @@ impl Gpu {
     }
 
     /// Computes once what the launches of a kernel take, for [`Op::Prepared`].
-    ///
     /// # Errors
     /// As [`KernelShape::check`].
     pub fn prepare(&mut self, shape: &KernelShape) -> Result<KernelId, Error> {
@@ -304,7 +291,6 @@ impl Gpu {
     }
 
     /// Puts an operation on a stream at `now_ns` and returns its number in the stream.
-    ///
     /// # Errors
     /// [`Error::UnknownStream`]; for a kernel as [`KernelShape::check`]; for a wait
     /// [`Error::UnknownStream`] and [`Error::UnknownOperation`].
@@ -332,8 +318,7 @@ impl Gpu {
         Ok(seq)
     }
 
-    /// Lets the holds of a stream up to operation `seq` complete, now or when their turn comes. Has
-    /// no effect on a stream that is gone.
+    /// Lets the holds of a stream up to operation `seq` complete, now or at their turn.
     pub fn release(&mut self, now_ns: u64, stream: StreamId, seq: u64) {
         self.run_until(now_ns);
         if let Some(state) = self.streams.get_mut(&stream) {
@@ -363,9 +348,8 @@ impl Gpu {
         completions.append(&mut self.completions);
     }
 
-    /// Advances to the next instant with completions, but at most to `limit_ns`, appends them and
-    /// returns the instant. Internal changes do not stop it, so this is faster than an
-    /// [`Gpu::advance`] for each [`Gpu::next_event_ns`].
+    /// Advances to the next instant with completions, at most to `limit_ns`, appends them and
+    /// returns the instant. Faster than an [`Gpu::advance`] for each [`Gpu::next_event_ns`].
     pub fn advance_to_completion(
         &mut self,
         limit_ns: u64,
@@ -387,8 +371,8 @@ impl Gpu {
         self.now_ns
     }
 
-    /// Time of the next completion or internal change if nothing is submitted. The current time if
-    /// completions are pending; `None` if nothing will ever happen.
+    /// Time of the next completion or internal change if nothing is submitted; the current time if
+    /// completions are pending, `None` if nothing will ever happen.
     pub fn next_event_ns(&self) -> Option<u64> {
         if !self.completions.is_empty() {
             return Some(self.now_ns);
@@ -499,7 +483,6 @@ impl Gpu {
         self.engine.dispatch(self.now_ns);
     }
 
-    /// The governor's step, if one is due.
     fn step_clock(&mut self) {
         let Some(mut clock) = self.clock.filter(|clock| clock.is_due(self.now_ns)) else {
             return;
@@ -510,7 +493,6 @@ impl Gpu {
         self.clock = Some(clock);
     }
 
-    /// The running copies' demand on the device's memory.
     fn copies_demand(&self) -> Demand {
         let one = self.bus_demand;
         let of = |engine: &CopyEngine| {
@@ -523,7 +505,6 @@ impl Gpu {
         of(&self.to_device).plus(of(&self.to_host))
     }
 
-    /// Continues the streams whose next kernel may start now.
     fn end_delays(&mut self) {
         while let Some(&(ready_ns, id)) = self.delayed.first() {
             if ready_ns > self.now_ns {
@@ -591,7 +572,6 @@ impl Gpu {
         context.is_some_and(|context| context.connections.is_next(place, id))
     }
 
-    /// The stream's head has started: the next operation on the connection may start.
     fn leave_connection(&mut self, id: StreamId) {
         let stream = self.stream_mut(id);
         let (context, Some(place)) = (stream.context, stream.connection) else {
@@ -602,8 +582,7 @@ impl Gpu {
         self.stirred.extend(next.filter(|&next| next != id));
     }
 
-    /// Enters a wait. A satisfied wait takes no time. A stream never waits for itself: what
-    /// precedes the wait is complete.
+    /// Enters a wait. A satisfied wait takes no time. A stream never waits for itself.
     fn wait(&mut self, waiter: StreamId, awaited: StreamId, seq: u64) -> Head {
         match self.streams.get_mut(&awaited) {
             Some(stream) if stream.completed < seq => {
@@ -648,7 +627,6 @@ impl Gpu {
         self.start(Run::kernel(context, id, kernel, (rank, sms)))
     }
 
-    /// The kernel at the head keeps its distance to the previous one.
     fn delay(&mut self, id: StreamId) -> Head {
         let stream = self.stream_mut(id);
         let (ready_ns, context) = (stream.ready_ns, stream.context);
@@ -718,7 +696,6 @@ impl Gpu {
     }
 }
 
-/// The memory demand of one running bus copy.
 fn bus_demand(device: &Device) -> Demand {
     let bandwidth_gb_s = f64::from(device.bandwidth_gb_s.max(1));
     Demand::new(0.0, (BUS_GB_S as f64 / bandwidth_gb_s).min(1.0))

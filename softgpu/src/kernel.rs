@@ -1,10 +1,8 @@
-//! The shape of a kernel launch, and its occupancy of a device.
-//!
-//! Occupancy follows NVIDIA's own tools: registers are allocated to warps in units of 256 out of
-//! one quarter of the SM's file, shared memory in the device's granularity after adding the
-//! driver's reserve. The same formula matched 88 of 88 launches in Nsight Compute reports (A6000,
-//! A30, H100, GB200, B200). It assumes the largest shared-memory configuration of the device; a
-//! driver that chooses a smaller one admits fewer blocks.
+//! The shape of a kernel launch, and its occupancy of a device, by the rules of NVIDIA's own tools:
+//! registers are allocated to warps in units of 256 out of one quarter of the SM's file, shared
+//! memory in the device's granularity after adding the driver's reserve. The same formula matched
+//! 88 of 88 launches in Nsight Compute reports (A6000, A30, H100, GB200, B200). It assumes the
+//! largest shared-memory configuration of the device; with a smaller one fewer blocks fit.
 
 use crate::contention::{Demand, time_ns_at};
 use crate::error::Error;
@@ -23,8 +21,7 @@ pub struct KernelShape {
     pub shared_bytes_per_block: u32,
     /// Time of one block without slowdown; at least 1.
     pub block_ns: u64,
-    /// Fraction of the device's compute throughput that the kernel uses at full residency; fewer
-    /// blocks use proportionally less.
+    /// Fraction of the device's compute throughput at full residency, in proportion to blocks.
     pub compute_demand: f64,
     /// The same for memory bandwidth.
     pub bandwidth_demand: f64,
@@ -55,7 +52,6 @@ impl KernelShape {
     }
 
     /// SMs that the grid fills at full residency. It may exceed the device, as in Orion's profiles.
-    ///
     /// # Errors
     /// As [`Self::check`].
     pub fn sm_needed(&self, device: &Device) -> Result<u32, Error> {
@@ -67,7 +63,6 @@ impl KernelShape {
     }
 
     /// Waves in which the grid runs on an idle device; the last may be partial.
-    ///
     /// # Errors
     /// As [`Self::check`].
     pub fn waves(&self, device: &Device) -> Result<u64, Error> {
@@ -77,7 +72,6 @@ impl KernelShape {
 
     /// Time of the kernel on an idle device: waves × block time, times the slowdown if the kernel's
     /// own two demands exceed the device.
-    ///
     /// # Errors
     /// As [`Self::check`].
     pub fn solo_ns(&self, device: &Device) -> Result<u64, Error> {
@@ -95,10 +89,8 @@ impl KernelShape {
     }
 
     /// Checks that the device can run the launch.
-    ///
     /// # Errors
-    /// [`Error::InvalidShape`] for a field outside its domain, [`Error::LaunchTooLarge`] for an
-    /// oversized block.
+    /// [`Error::InvalidShape`], or [`Error::LaunchTooLarge`] for an oversized block.
     pub fn check(&self, device: &Device) -> Result<(), Error> {
         let is_demand = |demand: f64| demand.is_finite() && demand >= 0.0;
         if self.grid_blocks == 0 {
@@ -183,7 +175,6 @@ impl KernelShape {
             .saturating_mul(WARP_REGISTERS_GRANULARITY)
     }
 
-    /// Blocks per SM by registers alone.
     fn blocks_by_registers(&self, device: &Device) -> u32 {
         self.warps_by_registers(device)
             .map_or(device.blocks_per_sm, |warps| warps / self.warps())
@@ -214,10 +205,8 @@ fn within(limit: &'static str, asked: u32, available: u32) -> Result<(), Error> 
     })
 }
 
-/// All CUDA devices.
 const WARP_THREADS: u32 = 32;
-/// Registers are given to a warp in units of 256 since compute capability 3.0 (CUDA occupancy
-/// calculator).
+/// A warp gets registers in units of 256 since compute capability 3.0 (occupancy calculator).
 const WARP_REGISTERS_GRANULARITY: u32 = 256;
 /// An SM has four partitions, each with its warp scheduler and a quarter of the registers.
 const SM_QUARTERS: u32 = 4;
@@ -225,7 +214,7 @@ const SM_QUARTERS: u32 = 4;
 const THREADS_PER_BLOCK_MAX: u32 = 1024;
 /// Same table.
 const REGISTERS_PER_THREAD_MAX: u32 = 255;
-/// Keeps all sums of times within 64 bits; no kernel comes near.
+/// Keeps all sums of times within 64 bits; no kernel is nearly as long.
 const BLOCK_NS_MAX: u64 = 86_400_000_000_000;
 
 #[cfg(test)]

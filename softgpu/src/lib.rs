@@ -1,10 +1,8 @@
-//! A GPU in software: the pure device model.
-//!
-//! [`Gpu`] takes operations (kernel launches, copies, memsets, markers, waits) on streams of
-//! contexts and reports when each completes. It reads no clock, does no IO, starts no thread and is
-//! deterministic: time is an argument, in nanoseconds, and never goes backwards. The same calls
-//! lead to the same completions, however often [`Gpu::advance`] is called in between.
-//!
+//! A GPU in software: the pure device model. [`Gpu`] takes operations (kernel launches, copies,
+//! memsets, markers, waits) on streams of contexts and reports when each completes. It reads no
+//! clock, does no IO, starts no thread and is deterministic: time is an argument, in nanoseconds,
+//! and never goes backwards. The same calls lead to the same completions, however often
+//! [`Gpu::advance`] is called in between.
 //! # What is modelled
 //! - SMs with limits on threads, registers, shared memory and resident blocks ([`Device`], of the
 //!   crate `devices`).
@@ -15,20 +13,17 @@
 //! - One copy engine per direction between host and device, which takes its share of the bandwidth.
 //! - Connections from host to device, which streams of a context may share (`connection`).
 //! - Contexts that share the SMs (MPS) or take turns in slices ([`Sharing`]).
-//!
 //! # What is not
 //! - Contents and addresses of memory, caches, clocks that follow temperature, launch overhead of
 //!   the host, warp scheduling inside an SM, clusters, cooperative launches, graphs (the caller
 //!   submits their nodes).
 //! - Differences between blocks of one kernel: each takes the same time alone.
-//!
 //! # Words
 //! *Block*, *wave*: as in CUDA; a wave is the part of a grid that is resident at once. *Cohort*:
 //! blocks of one kernel that started at the same instant; they end together. *Demand*: fraction of
 //! the device's compute or bandwidth that a kernel uses at full residency. *Work*: nanoseconds of
-//! solo execution; under contention work advances more slowly than time.
-//!
-//! The model's statements about a policy are those of a model; hardware is measured on hardware.
+//! solo execution; under contention work advances more slowly than time. The model's statements
+//! about a policy are those of a model; hardware is measured on hardware.
 
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
 pub use crate::contention::Contention;
@@ -44,8 +39,8 @@ pub use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
 pub use devices::{ComputeCapability, Device};
 
-/// Version of the model's laws and numbers. It changes with every change of a run's results
-/// (`docs/model.md` has the procedure); `tests/golden.rs` detects such changes.
+/// Version of the model's laws and numbers; every change of a run's results changes it
+/// (`docs/model.md` has the procedure, `tests/golden.rs` detects it).
 pub const MODEL_VERSION: u32 = 1;
 
 /// The stand-in drivers' CUDA version, as `cuDriverGetVersion` writes it: 12.8, as `abi`'s types.

@@ -1,10 +1,8 @@
 //! Modules of the software GPU: a text that lists kernels and their costs.
-//!
 //! ```text
 //! softgpu-module 1
 //! kernel Conv2d%3Aforward block_ns=1350000 regs=64 shared=65536 compute=0.89 bandwidth=0.2
 //! ```
-//!
 //! A name is percent-encoded: each byte that is no letter, digit, `_`, `-`, `.`, `#` or `@` is `%`
 //! and two hexadecimal digits. `block_ns` is the time of one block alone, `regs` registers per
 //! thread, `shared` static shared bytes per block; `compute` and `bandwidth` are the demands of
@@ -73,7 +71,6 @@ pub fn write_image(kernels: &[ImageKernel]) -> String {
 }
 
 /// Parses an image, without the NUL. Empty lines are allowed.
-///
 /// # Errors
 /// [`ImageError`] with the line and the reason.
 pub fn parse_image(text: &str) -> Result<Vec<ImageKernel>, ImageError> {

@@ -47,7 +47,7 @@ pub enum Op {
     },
     /// Completes when everything before it in its stream has (an event record).
     Marker,
-    /// Completes when operation `seq` of `stream` has, or when that stream is gone.
+    /// Completes when operation `seq` of `stream` has, or when that stream was removed.
     Wait {
         /// The stream to wait for, of any context.
         stream: StreamId,

@@ -1,14 +1,11 @@
-//! The SMs: the free resources of each, and the placement of blocks.
-//!
-//! Every SM is counted separately, because the rest of two half-full SMs does not make a whole one:
-//! two kernels whose blocks take more than half of an SM's shared memory exclude each other, as
-//! Conv2d beside Conv2d does in Orion's Table 2. Blocks spread over the SMs before they stack up,
-//! lowest SM first among equals. A limited context has the last SMs of the device, as many as its
-//! limit, and shares them with all.
-//!
-//! Neighbours with equal free resources are one *run*, and blocks are placed run by run: an idle
-//! device is one run, and there are seldom more than a handful, however many SMs it has. This only
-//! serves speed; the tests compare it with counting SMs one by one.
+//! The SMs: the free resources of each, and the placement of blocks. Every SM is counted
+//! separately, because the rest of two half-full SMs does not make a whole one: two kernels whose
+//! blocks take more than half of an SM's shared memory exclude each other, as Conv2d beside Conv2d
+//! does in Orion's Table 2. Blocks spread over the SMs before they stack up, lowest SM first among
+//! equals. A limited context has the last SMs of the device, as many as its limit, and shares them
+//! with all. For speed only, neighbours with equal free resources are one *run*, and blocks are
+//! placed run by run: there are seldom more than a handful. Tests compare it with counting SMs one
+//! by one.
 
 use core::ops::Range;
 
@@ -25,27 +22,22 @@ pub(crate) struct Placed {
     blocks: u32,
 }
 
-/// All SMs of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct SmPool {
     empty: Sm,
     /// All SMs in order; neighbours differ.
     runs: Vec<Run>,
     sms_busy: u32,
-    /// Released placements, for reuse.
     spare: Vec<Placement>,
-    /// Buffer for new runs.
     scratch: Vec<Run>,
 }
 
-/// Neighbouring SMs with equal free resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     sms: u32,
     each: Sm,
 }
 
-/// Free resources of one SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sm {
     threads: u32,
@@ -74,13 +66,11 @@ impl SmPool {
         }
     }
 
-    /// SMs with at least one block.
     pub(crate) fn sms_busy(&self) -> u32 {
         self.sms_busy
     }
 
-    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None` if no block
-    /// fits.
+    /// Places as many of `wanted` blocks as fit now on these SMs. `None` if no block fits.
     pub(crate) fn try_place(
         &mut self,
         footprint: &Footprint,
@@ -118,7 +108,6 @@ impl SmPool {
         Some((fit.min(wanted), placement))
     }
 
-    /// Releases what [`Self::try_place`] took.
     pub(crate) fn release(&mut self, footprint: &Footprint, placement: Placement) {
         self.change(&placement, |sm, blocks| sm.give(footprint, blocks));
         self.spare.push(placement);
@@ -157,7 +146,6 @@ impl SmPool {
         self.scratch = std::mem::replace(&mut self.runs, changed);
     }
 
-    /// Whether `placements` account for exactly what is taken.
     pub(crate) fn is_valid<'a>(
         &self,
         placements: impl Iterator<Item = (&'a Footprint, &'a Placement)>,

@@ -13,7 +13,6 @@ pub(crate) struct Stream {
     pub(crate) connection: Option<usize>,
     /// Incomplete operations. The first one is the head.
     pub(crate) queue: VecDeque<Op>,
-    /// State of the head.
     pub(crate) head: Head,
     /// Sequence number of the last operation that completed; the head has the next.
     pub(crate) completed: u64,
@@ -27,7 +26,6 @@ pub(crate) struct Stream {
     waiters: Vec<Waiter>,
 }
 
-/// State of the operation at the head of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// There is none, or it has not been visited yet.
@@ -64,12 +62,10 @@ impl Stream {
         }
     }
 
-    /// Sequence number of the stream's last submitted operation.
     pub(crate) fn submitted(&self) -> u64 {
         self.completed + self.queue.len() as u64
     }
 
-    /// Completes the head. Returns its operation.
     pub(crate) fn pop_head(&mut self) -> Op {
         let op = self
             .queue
@@ -80,7 +76,6 @@ impl Stream {
         op
     }
 
-    /// Registers that `stream` waits for operation `seq` of this one.
     pub(crate) fn add_waiter(&mut self, stream: StreamId, seq: u64) {
         debug_assert!(seq > self.completed);
         self.waiters.push(Waiter { stream, seq });
@@ -98,7 +93,6 @@ impl Stream {
         });
     }
 
-    /// The streams still waiting when this one is removed.
     pub(crate) fn into_waiters(self) -> impl Iterator<Item = StreamId> {
         self.waiters.into_iter().map(|waiter| waiter.stream)
     }

@@ -5,11 +5,9 @@
 //! the results. Nothing here runs PTX. The time follows from the work stated in the parameters, so
 //! that measuring and calibrating such a kernel works on the software GPU as on hardware. The
 //! results are those of the loops, computed without them. The buffer's words are assumed, not
-//! checked, to be ones, as the kernel expects and leaves them.
-//!
-//! *Time*: a block gets its share of the device's peak, compute or bandwidth, as if the device were
-//! full of blocks; 40 % of them exhaust the bandwidth, as in Orion's Table 2 (see
-//! [`crate::trace_shape`]).
+//! checked, to be ones, as the kernel expects and leaves them. *Time*: a block gets its share of
+//! the device's peak, compute or bandwidth, as if the device were full of blocks; 40 % of them
+//! exhaust the bandwidth, as in Orion's Table 2 (see [`crate::trace_shape`]).
 
 use crate::builtin::{BUILTIN_REGISTERS, EMPTY_KERNEL_NS, Fault, Memory};
 use crate::error::Error;
@@ -19,12 +17,10 @@ use devices::Device;
 
 /// Words of 4 bytes that a thread loads and stores per loop, if it does.
 pub(crate) const WORDS: u32 = 4;
-/// Operations of a multiply-add.
 const OPERATIONS: f64 = 2.0;
 /// Each word is loaded and stored.
 const BYTES: f64 = 8.0;
 
-/// The parameters of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) loops: u32,
@@ -36,7 +32,6 @@ pub(crate) struct Work {
     pub(crate) words: u32,
 }
 
-/// The launch's shape.
 pub(crate) fn shape(
     work: &Work,
     grid_blocks: u64,

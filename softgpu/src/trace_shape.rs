@@ -1,11 +1,9 @@
 //! Kernel shapes for the entries of Orion's traces, which have a kernel's duration on a V100, the
-//! SMs it needed (uncapped) and its bounding resource, but not its grid.
-//!
-//! For S SMs and duration D on a V100 with 80 SMs: waves = ⌈S ÷ 80⌉, one block takes D ÷ waves. The
-//! rest is an assumption for each class, chosen so that the grid needs S SMs, that a compute kernel
-//! and a memory kernel fit beside each other on an SM but two compute kernels do not, and that the
-//! demands are those of Orion's Table 2 (Conv2d on all SMs for compute, BN2d on 40 % of them for
-//! memory):
+//! SMs it needed (uncapped) and its bounding resource, but not its grid. For S SMs and duration D
+//! on a V100 with 80 SMs: waves = ⌈S ÷ 80⌉, one block takes D ÷ waves. The rest is an assumption
+//! for each class, chosen so that the grid needs S SMs, that a compute kernel and a memory kernel
+//! fit beside each other on an SM but two compute kernels do not, and that the demands are those of
+//! Orion's Table 2 (Conv2d on all SMs for compute, BN2d on 40 % of them for memory):
 //!
 //! | class   | grid | threads | registers | shared | blocks per SM, limit | compute | bandwidth |
 //! |---------|------|---------|-----------|--------|----------------------|---------|-----------|
@@ -14,10 +12,8 @@
 //! | unknown | S    | 1024    | 64        | 0      | 1, registers         | .50 f   | .40 f     |
 //!
 //! with f = min(1, S ÷ 80) and g = min(1, S ÷ 32): memory kernels saturate the bandwidth from 40 %
-//! of the SMs on.
-//!
-//! The block time is whole nanoseconds, so the solo time differs from D by at most half a
-//! nanosecond per wave: below 0.03 % on all of Orion's traces.
+//! of the SMs on. The block time is whole nanoseconds, so the solo time differs from D by at most
+//! half a nanosecond per wave: below 0.03 % on all of Orion's traces.
 
 use crate::kernel::KernelShape;
 
@@ -32,8 +28,7 @@ pub enum TraceClass {
     Unknown,
 }
 
-/// The shape of a trace entry, whose solo time on a V100 is `duration_ns` up to rounding. Zero SMs
-/// or nanoseconds count as one.
+/// The shape of an entry, whose solo time on a V100 is `duration_ns` up to rounding; 0 counts as 1.
 pub fn shape_of_trace_entry(class: TraceClass, sm_usage: u32, duration_ns: u64) -> KernelShape {
     let sms = u64::from(sm_usage.max(1));
     let waves = sms.div_ceil(u64::from(V100_SMS));
@@ -71,7 +66,6 @@ pub fn shape_of_trace_entry(class: TraceClass, sm_usage: u32, duration_ns: u64) 
     }
 }
 
-/// The device of Orion's traces.
 const V100_SMS: u32 = 80;
 
 /// BN2d in Orion's Table 2 takes 40 % of the SMs for 80 % of the bandwidth.

@@ -1,29 +1,26 @@
-//! The protocol between the stand-in driver and the device server.
-//!
-//! It has two parts: *messages* over a `SOCK_SEQPACKET` socket for what is rare and needs an answer
-//! ([`Request`], [`Reply`]: hello, contexts, memory, statistics), and *commands* in a ring in
-//! shared memory for what is frequent and needs none ([`Command`]: launches, copies, events). The
-//! driver reads the results of commands from the same page: per stream the number of the last
-//! completed command, per event its time, per context its error.
+//! The protocol between the stand-in driver and the device server. It has two parts: *messages*
+//! over a `SOCK_SEQPACKET` socket for what is rare and needs an answer ([`Request`], [`Reply`]:
+//! hello, contexts, memory, statistics), and *commands* in a ring in shared memory for what is
+//! frequent and needs none ([`Command`]: launches, copies, events). The driver reads the results of
+//! commands from the same page: per stream the number of the last completed command, per event its
+//! time, per context its error.
 //!
 //! There is one [`DevicePage`] per client process. The driver puts commands, one thread at a time;
 //! the server takes them. Neither trusts the other: a command is copied out, decoded and checked,
 //! and the tables below bound every index. A message is the version (four bytes, little-endian),
 //! then postcard's encoding; numbers of commands are little-endian.
 //!
-//! **Host memory.** Host memory that the device accesses lies in the client's *host arena*, a
-//! sparse memory file that both map: pinned allocations and staging for pageable copies. A client
-//! of several servers has one arena, which the first server creates and the others receive.
-//! **Device memory** exists only in the server; its addresses begin at [`device_base`] in every
-//! client, as address spaces of processes are separate.
+//! **Host memory** that the device accesses lies in the client's *host arena*, a sparse memory file
+//! that both map: pinned allocations and staging for pageable copies. A client of several servers
+//! has one arena, which the first server creates and the others receive. **Device memory** exists
+//! only in the server; its addresses begin at [`device_base`] in every client, as address spaces of
+//! processes are separate.
 //!
 //! **Waiting.** A thread that waits for a command reads the client's progress bell, lowers the
 //! stream's `wanted` word to the command's number, checks whether the command is complete, and only
 //! then sleeps. The server publishes `completed`, then reads `wanted`, and rings only if that
 //! number was reached. Both words are sequentially consistent, so one side sees the other. The
-//! thread of an overwritten `wanted` stored it before a ring that it has not counted yet, so it
-//! does not sleep.
-//!
+//! thread of an overwritten `wanted` stored it before an uncounted ring, so it does not sleep.
 //! Times are device nanoseconds, sizes bytes. A *slot* is an index into one of the page's tables.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -50,8 +47,7 @@ mod mps;
 mod shape;
 mod words;
 
-/// Version of everything in this file; both sides must have the same. Every added, moved or removed
-/// variant or field of a message changes it.
+/// Version of everything in this file; every change of a message changes it.
 pub const WIRE_VERSION: u32 = 11;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
@@ -74,10 +70,10 @@ pub const GRAPH_NODES_MAX: usize = 1 << 20;
 pub const HOST_CALLS: usize = STREAMS;
 /// Capacity of the ring, commands.
 pub const COMMANDS: usize = 1024;
-/// Most incomplete commands of one stream; the driver waits before it puts more. A launch, a copy,
-/// an event record, a wait, an operation on a value, a host function and a graph launch are one
-/// command each. NVIDIA does not document a limit. With its drivers a launch blocks after about
-/// 1000 launches, counted for each stream (Stack Overflow, question 53970187, 2018).
+/// Most incomplete commands of one stream; the driver waits before it puts more. A launch, copy,
+/// event record, wait, operation on a value, host function or graph launch is one command. NVIDIA
+/// documents no limit; with its drivers a launch blocks after about 1000 launches of a stream
+/// (Stack Overflow, question 53970187, 2018).
 pub const STREAM_DEPTH_MAX: u64 = 1024;
 /// Completed kernels that a page remembers, for a driver that requests their times.
 pub const KERNEL_TIMES: usize = 8192;
@@ -91,13 +87,11 @@ pub const DEVICE_BASE: u64 = 0x0200_0000_0000;
 pub const DEVICE_SPAN_BYTES: u64 = 1 << 40;
 /// Devices of one client, each with a server of its own.
 pub const DEVICES: usize = 16;
-/// Address of the first byte of device memory whose addresses fit in 32 bits. Drivers reserve the
-/// range in their process once they return such addresses.
+/// First address of device memory in 32 bits. Drivers then reserve the range in their process.
 pub const DEVICE_LOW_BASE: u64 = 0x4000_0000;
 /// Size of this range per device.
 pub const DEVICE_LOW_SPAN_BYTES: u64 = 0x0400_0000;
-/// Physical memory without an address has sizes that are multiples of this, as on the modelled
-/// devices, and pools grow by it.
+/// Sizes of physical memory without an address are multiples of this, and pools grow by it.
 pub const GRANULARITY_BYTES: u64 = 2 << 20;
 /// Allocations are multiples of this and aligned to it, as CUDA's are at least.
 pub const ALLOCATION_ALIGN_BYTES: u64 = 512;
@@ -130,8 +124,7 @@ pub struct DevicePage {
     pub magic: AtomicU64,
     /// Calls of entry points that the software GPU lacks.
     pub not_supported: AtomicU64,
-    /// Launches, of kernels and graphs, that were recorded into a capture. The driver writes it:
-    /// these launches do not reach the server.
+    /// Launches, of kernels and graphs, recorded into a capture, which do not reach the server.
     pub captured: AtomicU64,
     /// Flag: the driver wants the times of kernels. The driver writes it.
     pub wants_kernel_times: AtomicU64,
@@ -260,8 +253,8 @@ impl DevicePage {
         true
     }
 
-    /// Takes the next command. Only the server calls this, one thread at a time. A client that
-    /// moves `put` beyond the ring's size harms only itself: it gets its own old words again.
+    /// Takes the next command. Only for one thread of the server. A client that moves `put` beyond
+    /// the ring's size harms only itself: it gets its own old words again.
     pub fn take(&self) -> Option<Result<Command, WireError>> {
         let taken = self.taken.0.load(Ordering::Relaxed);
         if self.put.0.load(Ordering::Acquire) == taken {
@@ -275,8 +268,7 @@ impl DevicePage {
 
     /// Whether command `seq` of a stream is complete.
     pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
-        // Acquire pairs with the store in `publish`: a thread that sees it complete sees its
-        // effects.
+        // Acquire pairs with the store in `publish`: seeing it complete is seeing its effects.
         self.streams[stream as usize]
             .completed
             .load(Ordering::SeqCst)
@@ -335,8 +327,8 @@ impl DevicePage {
             .store(done.wrapping_add(1), Ordering::Release);
     }
 
-    /// The stream, the start and the end of kernel number `taken`, counted from 0, once it is
-    /// complete. A caller that is more than [`KERNEL_TIMES`] late gets another kernel's.
+    /// The stream, the start and the end of kernel number `taken`, counted from 0, once complete. A
+    /// caller that is more than [`KERNEL_TIMES`] late gets another kernel's.
     pub fn kernel_time(&self, taken: u64) -> Option<(u32, u64, u64)> {
         // Acquire pairs with the Release in `publish_kernel`: the times are visible.
         if self.kernels_done.0.load(Ordering::Acquire) <= taken {

@@ -7,7 +7,6 @@ use softgpu::{
     Config, Dispatch, Gpu, MODEL_VERSION, Op, Sharing, TraceClass, shape_of_trace_entry,
 };
 
-/// Operations of each of the three clients.
 const OPS: u64 = 400;
 
 /// Name of the run, completion time of the last operation, and a hash of all completions.

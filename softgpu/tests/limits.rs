@@ -43,8 +43,7 @@ fn what_is_no_kernel_follows_at_once() {
     assert_eq!((start_ns(&done, a, 2), end_ns(&done, a, 3)), (1000, 3000));
 }
 
-/// A waiting kernel takes the SMs in the gap of one with higher priority, which then waits for it:
-/// priorities do not extend over a gap.
+/// A waiting kernel takes the SMs in the gap of one with higher priority, which then waits for it.
 #[test]
 fn in_a_gap_the_sms_are_free_for_others_whatever_their_priority() {
     let mut gpu = gpu(Sharing::Mps);
@@ -131,7 +130,6 @@ fn copies_over_the_bus_take_their_bandwidth_from_kernels() {
     assert_eq!(alone, 10 * MS);
     assert!(one > alone + 10 * MS * 12 / 898, "{one}");
     assert!(two > one + 10 * MS * 12 / 898, "{two}");
-    // A kernel that does not demand all of the bandwidth is not disturbed.
     let mut gpu = gpu(Sharing::Mps);
     let (_, a) = client(&mut gpu, 0);
     let (_, b) = client(&mut gpu, 0);

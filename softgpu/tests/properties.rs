@@ -1,6 +1,5 @@
-//! Properties of any run: random contexts, streams and operations, in every mode.
-//!
-//! The seed is fixed, so that a run repeats; a failure prints the smallest script that shows it.
+//! Properties of any run: random contexts, streams and operations, in every mode. The seed is
+//! fixed, so that a run repeats; a failure prints the smallest script that shows it.
 
 mod common;
 
@@ -32,7 +31,6 @@ enum Call {
     DestroyContext(usize),
 }
 
-/// Result of a run.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     completions: Vec<Completion>,
@@ -44,11 +42,9 @@ struct Outcome {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Caller {
-    /// Advances at every event.
     Attentive,
     /// Also advances at other instants.
     Impatient,
-    /// Advances only at the end.
     Absent,
     /// Advances from completion to completion, and prepares each kernel.
     Prepared,
@@ -62,8 +58,8 @@ struct Meter {
 }
 
 impl Meter {
-    /// Between two events rates are constant, so the use since the last one gives the use at each
-    /// instant of it: never more than the device has.
+    /// Rates are constant between two events, so the use since the last one, never more than the
+    /// device has, holds at each instant of it.
     fn check(&mut self, gpu: &Gpu) {
         let (at_ns, used) = (gpu.now_ns(), gpu.utilisation());
         let past_ns = at_ns - self.at_ns;
@@ -288,7 +284,6 @@ fn check_work(device: &Device, config: Config, outcome: &Outcome) {
             cohorts += shape.grid_blocks as f64;
         }
     }
-    // No context gets more than the device has.
     let end_ns = outcome.completions.last().map_or(0, |c| c.at_ns);
     assert!(used.compute_ns <= end_ns, "{used:?} in {end_ns}");
     assert!(used.bandwidth_ns <= end_ns, "{used:?} in {end_ns}");

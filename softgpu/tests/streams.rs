@@ -1,5 +1,4 @@
-//! Streams, waves, priorities, copies, waits, and dying contexts, with all contexts on the GPU at
-//! once.
+//! Streams, waves, priorities, copies, waits, and dying contexts, all contexts on the GPU at once.
 
 mod common;
 
@@ -305,7 +304,7 @@ fn a_hold_stops_its_stream_until_it_is_released_and_no_other() {
     gpu.release(6000, held, hold);
     let ends: Vec<_> = drain(&mut gpu).iter().map(|c| (c.seq, c.at_ns)).collect();
     assert_eq!(ends, [(2, 6000), (3, 6100)]);
-    // Released before its turn comes, a hold takes no time.
+    // Released before its turn, a hold takes no time.
     put(&mut gpu, 7000, held, kernel(one_block(100)));
     let hold = put(&mut gpu, 7000, held, Op::Hold);
     gpu.release(7000, held, hold);
@@ -576,7 +575,6 @@ fn contexts_limited_from_both_ends_share_no_sm_and_wait_for_each_other_never() {
     let sms = gpu.device().sms;
     gpu.limit_sms_first(first, sms - 30).unwrap();
     gpu.limit_sms(last, 30).unwrap();
-    // Each would fill the device, with more waves to come.
     for stream in [its, others] {
         put(&mut gpu, 0, stream, kernel(conv()));
     }

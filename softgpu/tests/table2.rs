@@ -1,5 +1,4 @@
-//! The model against Table 2 of the Orion paper (V100): speed-up of two kernels side by side over
-//! sequential.
+//! The model against Orion's Table 2 (V100): speed-up of two kernels side by side over sequential.
 //!
 //! | pair            | sequential | collocated | speed-up | here |
 //! |-----------------|------------|------------|----------|------|

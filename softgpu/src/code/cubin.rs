@@ -24,7 +24,6 @@ const SEGMENT_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
 /// `e_machine` of CUDA (ELF registry).
 const MACHINE_CUDA: u16 = 190;
-/// Sections without bytes in the file.
 const NOBITS: u32 = 8;
 const SYMBOL_TABLE: u32 = 2;
 const SYMBOL_OBJECT: u8 = 1;
@@ -54,7 +53,6 @@ struct Section<'a> {
     info: u32,
 }
 
-/// The cubin's length, as far as the bytes seen determine it.
 pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
     if seen.len() < HEADER_BYTES {
         return Ok(HEADER_BYTES);
@@ -158,7 +156,6 @@ fn is_variable(section: &Section<'_>) -> bool {
     section.name.starts_with(".nv.global") || section.name.starts_with(".nv.constant")
 }
 
-/// A function's entries of `.nv.info`.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfFunction {
     registers: Option<u32>,
@@ -243,7 +240,6 @@ fn read_kernel_records(info: &[u8], kernel: &mut CodeKernel) -> Option<()> {
     Some(())
 }
 
-/// The records with data: attribute and data.
 fn records(mut info: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -312,7 +308,6 @@ fn content<'a>(bytes: &'a [u8], section: &Section<'_>) -> Option<&'a [u8]> {
     bytes.get(section.offset..section.offset.checked_add(section.bytes)?)
 }
 
-/// The string at an offset of a string table.
 fn text_at<'a>(bytes: &'a [u8], section: &Section<'_>, offset: u32) -> Option<&'a str> {
     let texts = content(bytes, section)?.get(offset as usize..)?;
     let end = texts.iter().position(|&byte| byte == 0)?;

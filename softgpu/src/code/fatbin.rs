@@ -1,12 +1,9 @@
-//! Fat binaries: a header, then entries of PTX and cubins, each with its own header.
-//!
-//! The best entry for a device is the cubin of its own major version with the highest supported
-//! minor version, else the newest PTX that is not newer than the device, as the programming guide
-//! specifies for the driver.
-//!
-//! Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), older ones a block of LZ4,
-//! whose lengths with and without compression are in the entry's header (seen in PyTorch 2.10's
-//! wheel of CUDA 12.8, and in cuSPARSE 12).
+//! Fat binaries: a header, then entries of PTX and cubins, each with its own header. The best entry
+//! for a device is the cubin of its own major version with the highest supported minor version,
+//! else the newest PTX that is not newer than the device, as the programming guide specifies for
+//! the driver. Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), older ones a
+//! block of LZ4, whose lengths with and without compression are in the entry's header (seen in
+//! PyTorch 2.10's wheel of CUDA 12.8, and in cuSPARSE 12).
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -17,12 +14,10 @@ use super::{CODE_BYTES_MAX, Code, CodeError, cubin, ptx, runnable, u16_at, u32_a
 
 pub(super) const MAGIC: &[u8] = b"\x50\xed\x55\xba";
 pub(super) const WRAPPER_MAGIC: &[u8] = b"\xb1\x43\x62\x46";
-/// The structure that compilers leave in a program: magic number, version, address of the fat
-/// binary, one more address.
+/// Compilers write this: magic number, version, address of the fat binary, one more address.
 pub const WRAPPER_BYTES: usize = 24;
 
 const HEADER_BYTES: usize = 16;
-/// Bytes of an entry's header that are read.
 const ENTRY_BYTES: usize = 64;
 const KIND_PTX: u16 = 1;
 const KIND_CUBIN: u16 = 2;
@@ -30,7 +25,6 @@ const KIND_CUBIN: u16 = 2;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 
-/// An entry of a supported kind.
 struct Entry<'a> {
     kind: u16,
     capability: u32,
@@ -42,7 +36,6 @@ struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Its uncompressed content.
     fn plain(&self) -> Result<Cow<'a, [u8]>, CodeError> {
         if self.flags & FLAG_LZ4 != 0 {
             return self.plain_of_lz4().map(Cow::Owned);

@@ -1,7 +1,6 @@
-//! PTX, scanned for kernels: names, parameters, static shared memory and limits on threads.
-//!
-//! The scanner parses declarations and brackets and skips everything else, so it also reads newer
-//! PTX versions. Shared memory declared outside the kernels is charged to none.
+//! PTX, scanned for kernels: names, parameters, static shared memory and limits on threads. The
+//! scanner parses declarations and brackets and skips everything else, so it also reads newer PTX
+//! versions. Shared memory declared outside the kernels is charged to none.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -64,7 +63,6 @@ impl<'a> Scanner<'a> {
         self.tokens.get(self.at).copied()
     }
 
-    /// Parses what follows `.entry`.
     fn kernel(&mut self) -> Result<CodeKernel, CodeError> {
         let name = self.next().filter(|name| is_identifier(name));
         let mut kernel = CodeKernel {
@@ -100,7 +98,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Parses up to the closing bracket.
     fn params(&mut self) -> Result<Vec<CodeParam>, CodeError> {
         let mut params: Vec<CodeParam> = Vec::new();
         loop {

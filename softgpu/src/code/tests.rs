@@ -1,7 +1,6 @@
-//! Images written by real tools, and malformed images.
-//!
-//! `images/` was made from `images/kernels.cu`: `sm_75.cubin`, `sm_90.cubin` and `kernels.ptx` (for
-//! sm_80) by NVRTC, `two.fatbin` (a cubin for sm_90, PTX for sm_75) by nvFatbin.
+//! Images written by real tools, and malformed images. `images/` was made from `images/kernels.cu`:
+//! `sm_75.cubin`, `sm_90.cubin` and `kernels.ptx` (for sm_80) by NVRTC, `two.fatbin` (a cubin for
+//! sm_90, PTX for sm_75) by nvFatbin.
 
 use proptest::prelude::*;
 
@@ -98,7 +97,6 @@ fn a_cubin_that_is_compressed_with_zstd_has_the_kernels_of_the_plain_one() {
     // Padding may follow the frame.
     let padded = [&compressed[..], &[0; 7]].concat();
     assert!(parse(Kind::Fatbin, &fat_binary_of(0x8011, &padded), 90).is_ok());
-    // A truncated or missing frame is refused.
     for broken in [&compressed[..compressed.len() / 2], &SM_90[..64], &[]] {
         assert!(matches!(
             parse(Kind::Fatbin, &fat_binary_of(0x8011, broken), 90),
@@ -127,7 +125,6 @@ fn a_cubin_that_is_compressed_with_lz4_has_the_kernels_of_the_plain_one() {
         let code = fat_binary_of_lz4(content, length, plain_length);
         assert_eq!(parse(Kind::Fatbin, &code, 90).as_ref(), Ok(&plain));
     }
-    // A truncated or missing block, and wrong lengths.
     for (content, length, plain_length) in [
         (&compressed[..], length / 2, plain_length),
         (&compressed[..], length + 1, plain_length),
@@ -181,7 +178,6 @@ fn the_length_is_found_without_a_byte_too_many() {
 fn what_is_no_image_is_refused() {
     assert!(matches!(extent(b"\0"), Err(CodeError::Malformed(_))));
     assert!(matches!(extent(b"\xff\xfe"), Err(CodeError::Malformed(_))));
-    // An ELF file for the host's machine type.
     let mut host = SM_75.to_vec();
     host[0x12] = 62;
     assert!(matches!(extent(&host), Err(CodeError::Malformed(_))));

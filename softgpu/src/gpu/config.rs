@@ -14,12 +14,10 @@ pub struct Config {
     pub slice_ns: u64,
     /// Time between turns of different contexts, in which nothing computes.
     pub context_switch_ns: u64,
-    /// Shortest time between the end of a kernel and the start of the next one in its stream, in
-    /// which the stream's SMs are free for others.
+    /// Shortest time between two kernels of a stream, in which its SMs are free for others.
     pub launch_gap_ns: u64,
-    /// Whether waiting blocks of a kernel with higher priority start first. Running blocks are
-    /// never preempted. (Between streams of one process this is CUDA's stream priority; under MPS,
-    /// whether it works between processes depends on the machine.)
+    /// Whether waiting blocks of a kernel with higher priority start first; running blocks are
+    /// never preempted. (CUDA's stream priority; between MPS processes it depends on the machine.)
     pub block_priority: bool,
     /// Whether waiting kernels may overtake.
     pub dispatch: Dispatch,
@@ -43,9 +41,9 @@ pub enum Sharing {
 pub enum Dispatch {
     /// No: only the first kernel in order places blocks, until all of its blocks have started; a
     /// lower priority waits while a higher one has waiting blocks. (If its context has a limit,
-    /// later kernels may use the SMs that it may not.) The black-box experiments of Amert et al.,
-    /// "GPU Scheduling on the NVIDIA TX2: Hidden Details Revealed" (RTSS 2017), found this for the
-    /// streams of one process. That it holds between processes under MPS is an assumption.
+    /// later kernels may use the SMs that it may not.) Amert et al., "GPU Scheduling on the NVIDIA
+    /// TX2: Hidden Details Revealed" (RTSS 2017), found this for the streams of one process;
+    /// between processes under MPS it is an assumption.
     HeadOfLine,
     /// Yes, into room that the earlier kernel's blocks do not fit into.
     FillIn,
@@ -54,7 +52,7 @@ pub enum Dispatch {
 impl Config {
     /// The assumptions about hardware: slices of 2 ms, a switch that saves and restores the SMs'
     /// whole state, [`LAUNCH_GAP_NS`], priorities in force, no overtaking,
-    /// [`Contention::CALIBRATED`], a fixed clock.
+    /// [`Contention::CALIBRATED`].
     pub fn new(sharing: Sharing, device: &Device) -> Self {
         Self {
             sharing,
@@ -69,8 +67,8 @@ impl Config {
     }
 }
 
-/// SMs of an MPS process that requests `percent` of a device's, 0 to 100 %: they come in pairs, at
-/// least one. (On an H200, of 132 SMs, 25 % were 32.)
+/// SMs of an MPS process that requests `percent` of a device's: they come in pairs, at least one.
+/// (On an H200, of 132 SMs, 25 % were 32.)
 #[must_use]
 pub fn sms_of_percent(sms: u32, percent: f64) -> u32 {
     let pairs = f64::from(sms) * percent / 200.0;
@@ -114,8 +112,7 @@ pub struct Utilisation {
 /// Use by one context since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextUtilisation {
-    /// Time in which a kernel, fill or copy inside device memory of the context ran. Under MPS such
-    /// times of several contexts overlap.
+    /// Time in which any of its compute work ran. Under MPS such times of several contexts overlap.
     pub busy_ns: u64,
     /// SMs with at least one block of the context × time.
     pub busy_sm_ns: u64,
@@ -123,10 +120,9 @@ pub struct ContextUtilisation {
     pub bandwidth_ns: u64,
 }
 
-/// Distance of a kernel's start from the end of the previous one in its stream, if it was launched
-/// long before: the mean of the 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training
-/// (PyTorch profiler, 2021; the 1522 longer ones are the host's). On an H100 (2025) 1.1 µs and, one
-/// in three, 1.9 µs.
+/// Distance of a kernel's start from the end of the previous one in its stream: the mean of the
+/// 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training (PyTorch profiler, 2021; the
+/// 1522 longer ones are the host's). On an H100 (2025) 1.1 µs and, one in three, 1.9 µs.
 pub const LAUNCH_GAP_NS: u64 = 1_400;
 
 /// Time to write out a full device's registers and shared memory and to read back another's, at the

@@ -1,7 +1,6 @@
-//! The host arena: the part of a client's memory that the device can access.
-//!
-//! The application writes there at any time, so every access is atomic: whole words in the middle,
-//! compare-and-swap at the ends, so that concurrent writes to neighbouring bytes are not lost.
+//! The host arena: the part of a client's memory that the device can access. The application writes
+//! there at any time, so every access is atomic: whole words in the middle, compare-and-swap at the
+//! ends, so that concurrent writes to neighbouring bytes are not lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

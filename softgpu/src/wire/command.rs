@@ -50,8 +50,7 @@ pub enum Command {
     GraphNode {
         /// Slot of the graph.
         graph: u32,
-        /// A launch, copy, fill, record or host call. Its record and call numbers are relative to
-        /// those of the graph's launch.
+        /// A launch, copy, fill, record or host call, with numbers relative to the graph launch's.
         work: Work,
     },
 }
@@ -154,7 +153,7 @@ records! {
         until: Until,
     }
     /// Requests a call by the driver when everything before it in the stream is complete, and waits
-    /// for the answer [`Command::HostDone`].
+    /// for [`Command::HostDone`].
     Host = 8 {
         /// Number of the call, unique among pending calls.
         call: u64,
@@ -255,9 +254,8 @@ impl Command {
         words
     }
 
-    /// Decodes a client's words, which may be anything. Slots are then in range; the device checks
-    /// the rest.
-    ///
+    /// Decodes a client's words, which may be anything, to slots in range; the device checks the
+    /// rest.
     /// # Errors
     /// [`WireError::Unknown`].
     pub fn decode(words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
@@ -327,7 +325,6 @@ impl Work {
         Ok(self)
     }
 
-    /// Checks that it can be a node of a graph.
     fn node(self) -> Result<Self, WireError> {
         match self {
             Self::Launch { .. }
@@ -340,7 +337,6 @@ impl Work {
     }
 }
 
-/// A launch's priority.
 impl Word for Option<i32> {
     fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
         self.map_or(NO_PRIORITY, encode_i32).put(to);

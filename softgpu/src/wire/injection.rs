@@ -1,8 +1,7 @@
-//! Injected faults of a software GPU, and their text form.
-//!
-//! Examples: `sticky 700`, `xid 31 train`, `ecc 5 1`, `stuck`, `unstuck`, `mps-fault`,
-//! `mps-fault gpu`, `terminate-client 4711`. The server implements their effects. A *label* is that
-//! of a process in the server's statistics; without one, every process is affected.
+//! Injected faults of a software GPU, and their text form: `sticky 700`, `xid 31 train`, `ecc 5 1`,
+//! `stuck`, `unstuck`, `mps-fault`, `mps-fault gpu`, `terminate-client 4711`. The server implements
+//! their effects. A *label* is that of a process in the server's statistics; without one, every
+//! process is affected.
 
 use std::str::FromStr;
 
@@ -62,7 +61,6 @@ pub enum MpsFault {
 pub struct NoFault;
 
 impl Injection {
-    /// Whether it can be encoded.
     pub(super) fn check(&self) -> Result<(), WireError> {
         let is_word = |label: &str| {
             let is_one = !label.is_empty() && !label.contains(char::is_whitespace);

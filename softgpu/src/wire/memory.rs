@@ -1,14 +1,13 @@
-//! Requests about memory: allocation, address space, pools, sharing between processes.
-//!
-//! Decoding checks numbers of a client's contexts; the server checks handles, pools and addresses.
+//! Requests about memory: allocation, address space, pools, sharing between processes. Decoding
+//! checks numbers of a client's contexts; the server checks handles, pools and addresses.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CONTEXTS, WireError, slot};
 
-/// Layout of an event in device memory that processes share: a count of its records, then a word
-/// for each of the last [`SharedEvent::RECORDS`]: the number of the last reached record in that
-/// place. Each record has its own word, as records of several streams may be reached in any order.
+/// An event in device memory that processes share: a count of its records, then a word for each of
+/// the last [`SharedEvent::RECORDS`], the number of the last reached record in that place: records
+/// of several streams may be reached in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedEvent {
     /// Address of the first word.
@@ -38,7 +37,7 @@ pub enum MemoryRequest {
         bytes: u64,
     },
     /// Allocate memory shared by host and device, at this offset of the host arena. It counts as
-    /// the device's everywhere but takes none of its memory: it lies where it is used.
+    /// the device's everywhere but takes none of its memory.
     AllocateManaged {
         /// Slot of the context.
         context: u64,
@@ -73,7 +72,8 @@ pub enum MemoryRequest {
         /// Size.
         bytes: u64,
     },
-    /// Drop a reference to the memory, which lives until its last reference and mapping are gone.
+    /// Drop a reference to the memory, which lives until its last reference and mapping are
+    /// removed.
     Release {
         /// The handle.
         handle: u64,
@@ -189,8 +189,7 @@ pub enum MemoryRequest {
         /// The number of bytes to keep.
         keep_bytes: u64,
     },
-    /// Allocate device memory for a module's variable: it takes the device's memory, but is no
-    /// allocation of the program's.
+    /// Allocate device memory for a module's variable, which is no allocation of the program's.
     AllocateVariable {
         /// Slot of the context.
         context: u64,
@@ -202,8 +201,8 @@ pub enum MemoryRequest {
         /// First address.
         address: u64,
     },
-    /// Count a record of the shared event whose words are at an address; answered with its number,
-    /// or refused with CUDA_ERROR_NOT_READY while too many are pending (see [`SharedEvent`]).
+    /// Count a record of the shared event at an address; answered with its number, or refused with
+    /// CUDA_ERROR_NOT_READY while too many are pending (see [`SharedEvent`]).
     CountRecord {
         /// Address of the first word.
         address: u64,
@@ -218,7 +217,6 @@ pub enum MemoryRequest {
 }
 
 impl MemoryRequest {
-    /// Checks that its contexts are in range.
     pub(super) fn check(&self) -> Result<(), WireError> {
         match *self {
             Self::AllocateLow { context, .. }

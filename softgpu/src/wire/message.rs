@@ -12,8 +12,7 @@ use super::{
 /// A request of a client or an operator's tool over the socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// First message of a driver. A driver that already has a host arena, from another device's
-    /// server, sends its descriptor along.
+    /// First message of a driver, with the descriptor of its host arena if it already has one.
     Hello {
         /// Name of this process in the server's statistics, at most [`TEXT_BYTES_MAX`] long.
         label: String,
@@ -66,8 +65,8 @@ pub enum Request {
 /// The server's reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To [`Request::Hello`]. The descriptors of the device page, the host arena, the client's
-    /// progress bell and the server's doorbell come with it.
+    /// To [`Request::Hello`], with the descriptors of the device page, the host arena, the client's
+    /// progress bell and the server's doorbell.
     Welcome {
         /// Name of the device in the table.
         device: String,
@@ -77,8 +76,7 @@ pub enum Reply {
         is_virtual: bool,
         /// Whether processes share it by MPS; otherwise in time slices.
         is_mps: bool,
-        /// Whether waiting blocks of the kernel with the highest priority start first, across
-        /// processes.
+        /// Whether waiting blocks of the highest priority start first, across processes.
         block_priority: bool,
     },
     /// Done.
@@ -130,7 +128,6 @@ impl Request {
     }
 
     /// Decodes a packet from an untrusted process.
-    ///
     /// # Errors
     /// See [`WireError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
@@ -160,7 +157,6 @@ impl Reply {
     }
 
     /// Decodes the server's packet.
-    ///
     /// # Errors
     /// See [`WireError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
@@ -207,7 +203,6 @@ mod tests {
         PROCESSES_MAX, ProcessUse, REPORTS_MAX, SAMPLES_MAX, Sample,
     };
 
-    /// The largest possible reply.
     fn monitor() -> Monitor {
         Monitor {
             device: "V100-SXM2-16GB".to_owned(),

@@ -1,8 +1,7 @@
-//! Report to a monitor (the stand-in NVML): the device's description, its use, and its users.
-//!
-//! A monitor sends one request and gets one packet, then the server closes the connection. A
-//! monitor has no page, no context and no part in the virtual clock. Use is reported as integrals
-//! at instants, so that the monitor divides differences; the last instant is now.
+//! Report to a monitor (the stand-in NVML): the device's description, its use, and its users. A
+//! monitor sends one request and gets one packet, then the server closes the connection. It has no
+//! page, no context and no part in the virtual clock. Use is reported as integrals at instants, so
+//! that the monitor divides differences; the last instant is now.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +9,7 @@ use super::{TEXT_BYTES_MAX, WireError};
 
 /// Most past instants in a report.
 pub const SAMPLES_MAX: usize = 64;
-/// Device time between two of them: NVML's shortest sample period (nvml.h: between 1/6 s and 1 s,
-/// depending on the product).
+/// Device time between two of them: NVML's shortest sample period (nvml.h: 1/6 s to 1 s).
 pub const SAMPLE_NS: u64 = 1_000_000_000 / 6;
 /// Most processes in a report.
 pub const PROCESSES_MAX: usize = 256;
@@ -112,7 +110,6 @@ pub struct ProcessUse {
 }
 
 impl Monitor {
-    /// Checks that a server can have sent it.
     pub(super) fn check(&self) -> Result<(), WireError> {
         if self.device.len() > TEXT_BYTES_MAX {
             return Err(WireError::Text);

@@ -1,9 +1,8 @@
 //! Messages between the stand-in MPS and a device server that leaves MPS to it (`--mps-managed`).
-//!
 //! The *control daemon* has one connection for its whole life. Over it, the server reports the
 //! users of waiting clients ([`super::Reply::MpsWanted`]). Each *MPS server* is a process with a
 //! connection of its own, of the user that the kernel reports: it is ready when it is welcomed, and
-//! gone when the connection or the process ends.
+//! ends with the connection or the process.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +48,6 @@ pub struct MpsClients {
 }
 
 impl MpsClients {
-    /// Checks that a server can have sent it.
     pub(super) fn check(&self) -> Result<(), WireError> {
         let is_bounded = self.clients.len() <= MPS_CLIENTS_MAX;
         is_bounded.then_some(()).ok_or(WireError::Unknown("count"))

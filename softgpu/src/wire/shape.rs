@@ -48,8 +48,7 @@ impl Spot {
         }
     }
 
-    /// Bytes from the first to the last of a box here; 0 if it is empty. `None` beyond the address
-    /// space.
+    /// Bytes from the first to the last of a box here; 0 if empty, `None` beyond the address space.
     pub fn span(&self, extent: &Extent) -> Option<u64> {
         if extent.bytes()? == 0 {
             return Some(0);

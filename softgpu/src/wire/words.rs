@@ -10,8 +10,7 @@ pub(super) trait Word: Sized {
     fn take(from: &mut impl Iterator<Item = u64>) -> Result<Self, WireError>;
 }
 
-/// Defines an enum whose variants are encoded as words, separately from the variant's number. An
-/// unknown number is an error.
+/// Defines an enum whose variants are encoded as words, apart from the variant's number.
 macro_rules! records {
     (
         $(#[$enum_doc:meta])* $enum:ident, $what:literal:
@@ -28,14 +27,12 @@ macro_rules! records {
         }
 
         impl $enum {
-            /// Its number.
             fn kind(&self) -> u32 {
                 match self {
                     $(Self::$name { .. } => $kind,)*
                 }
             }
 
-            /// Encodes its fields.
             fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
                 match self {
                     $(Self::$name { $($field,)* } => {

@@ -14,7 +14,7 @@ pub(crate) fn v100() -> Device {
     Device::by_name("V100-SXM2-16GB").expect("the table has a V100")
 }
 
-/// Without a launch gap, so that sums come out even.
+/// Without a launch gap, so that sums are round.
 pub(crate) fn mps() -> Config {
     Config {
         launch_gap_ns: 0,
@@ -61,7 +61,6 @@ pub(crate) fn whole_gpu(waves: u64, block_ns: u64) -> KernelShape {
     }
 }
 
-/// One small block.
 pub(crate) fn one_block(block_ns: u64) -> KernelShape {
     KernelShape {
         grid_blocks: 1,
@@ -92,7 +91,6 @@ pub(crate) fn copy_out(bytes: u64) -> Op {
     }
 }
 
-/// A context with one stream.
 pub(crate) fn client(gpu: &mut Gpu, priority: i32) -> (ContextId, StreamId) {
     let context = gpu.create_context();
     (
