@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Gives the library being built a name, and a version node of that name. Programs look it up by
-/// the name; the dynamic linker refuses a library that lacks a required version.
+/// Gives the library being built a name, by which programs look it up, and a version node of that
+/// name, which the dynamic linker requires.
 pub(crate) fn link_as(name: &str) {
     let folder =
         PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it for build scripts"));

@@ -1,7 +1,6 @@
-//! Arrays and mipmapped arrays: device memory without an address that the application knows.
-//!
-//! Their elements lie row after row without gaps. Sparse arrays, arrays that get their memory later
-//! and formats that pack their channels are not supported.
+//! Arrays and mipmapped arrays: device memory without an address that the application knows. Their
+//! elements lie row after row without gaps. Sparse arrays, arrays that get their memory later and
+//! formats that pack their channels are not supported.
 
 use abi::types::{CUDA_ARRAY3D_DESCRIPTOR, CUarray3D_flags, CUresult};
 
@@ -94,7 +93,6 @@ impl Driver {
         Ok(new)
     }
 
-    /// An array's description.
     pub(crate) fn array(&self, handle: u64) -> Result<Array, CUresult> {
         let known = self.tables.lock().holdings.arrays.get(&handle).copied();
         known.ok_or(CUresult::INVALID_HANDLE)
@@ -133,7 +131,6 @@ impl Driver {
     }
 }
 
-/// Size of a valid array.
 fn checked_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUresult> {
     use CUarray3D_flags as F;
     let has = |flag: CUarray3D_flags| descriptor.flags & flag.0 != 0;

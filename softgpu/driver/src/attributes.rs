@@ -15,7 +15,6 @@ impl Gpu {
         PCI_BUS_FIRST + self.place
     }
 
-    /// Its PCI address: domain, bus, device, function.
     pub(crate) fn pci_bus_id(&self) -> String {
         format!("0000:{:02x}:00.0", self.pci_bus())
     }
@@ -52,7 +51,6 @@ impl Gpu {
     }
 }
 
-/// Sizes and counts.
 fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
     use CUdevice_attribute as A;
     let number = match attribute {
@@ -78,7 +76,6 @@ fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
         A::GLOBAL_MEMORY_BUS_WIDTH => Device::BUS_WIDTH_BITS,
         A::TEXTURE_ALIGNMENT | A::SURFACE_ALIGNMENT => 512,
         A::TEXTURE_PITCH_ALIGNMENT => 32,
-        // One per direction.
         A::ASYNC_ENGINE_COUNT => 2,
         A::COMPUTE_CAPABILITY_MAJOR => device.compute_capability.major.into(),
         A::COMPUTE_CAPABILITY_MINOR => device.compute_capability.minor.into(),
@@ -88,7 +85,6 @@ fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
     Some(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Features and location.
 fn property(attribute: CUdevice_attribute) -> Option<i32> {
     use CUdevice_attribute as A;
     match attribute {

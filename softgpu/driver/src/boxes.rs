@@ -1,6 +1,5 @@
-//! Copies and fills of boxes: rows and slices, to and from arrays.
-//!
-//! Sides are as in `copies`: pageable memory is staged, packed, and a copy to it waits.
+//! Copies and fills of boxes: rows and slices, to and from arrays. Sides are as in `copies`:
+//! pageable memory is staged, packed, and a copy to it waits.
 
 use abi::types::{
     CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1,
@@ -15,7 +14,6 @@ use crate::memory::Place;
 use crate::raw::Bytes;
 use crate::tables::{Point, Stream};
 
-/// One side of a copy, as the application describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
     pub(crate) memory: Memory,
@@ -25,19 +23,16 @@ pub(crate) struct Side {
     pub(crate) pitch: [u64; 2],
 }
 
-/// Location of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Host(u64),
     Device(u64),
     Unified(u64),
-    /// An array's handle.
     Array(u64),
     /// A checked address inside an array.
     Inside(u64),
 }
 
-/// A copy, as the application describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoxCopy {
     pub(crate) to: Side,
@@ -47,7 +42,6 @@ pub(crate) struct BoxCopy {
     pub(crate) waits: bool,
 }
 
-/// A side after checking.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     place: Place,
@@ -324,7 +318,6 @@ fn each_row(
     (0..extent.height * extent.depth).try_for_each(&mut act)
 }
 
-/// One side of a descriptor.
 macro_rules! side {
     ($copy:ident, $kind:ident, $host:ident, $device:ident, $array:ident,
         [$($offset:expr),*], [$($pitch:expr),*]) => {

@@ -1,15 +1,13 @@
-//! Stream capture: operations on a stream become nodes of a graph.
-//!
-//! A capture begins on its *origin* stream, spreads to others through events recorded in it, and
-//! ends on the origin, when all others have been joined again. An operation that would tie captured
-//! work to running work is refused and *invalidates* the capture, which can then only be ended.
+//! Stream capture: operations on a stream become nodes of a graph. A capture begins on its *origin*
+//! stream, spreads to others through events recorded in it, and ends on the origin, when all others
+//! have been joined again. An operation that would tie captured work to running work is refused and
+//! *invalidates* the capture, which can then only be ended.
 //!
 //! **Unsafe calls.** Some calls may wait for streams, or use the legacy stream, internally
 //! ([`UNSAFE`]). A capture that is not relaxed forbids them to the thread that began it, a global
-//! one to every thread; each thread can opt out of this check
-//! (`cuThreadExchangeStreamCaptureMode`). The codes and rules are those of the CUDA driver API's
-//! documentation of `cuStreamBeginCapture`, `cuThreadExchangeStreamCaptureMode` and results 900
-//! to 908.
+//! one to every thread; each thread can opt out (`cuThreadExchangeStreamCaptureMode`). The codes
+//! and rules are those of the CUDA driver API's documentation of `cuStreamBeginCapture`,
+//! `cuThreadExchangeStreamCaptureMode` and results 900 to 908.
 
 use std::collections::{HashMap, HashSet};
 use std::thread::ThreadId;
@@ -39,25 +37,20 @@ struct Capture {
     thread: ThreadId,
     origin: u32,
     graph: u64,
-    /// Whether the application supplied the graph.
     is_given: bool,
     is_invalid: bool,
-    /// Its streams, by slot.
     streams: HashMap<u32, Lane>,
 }
 
-/// A stream in capture.
 #[derive(Debug)]
 struct Lane {
     kind: StreamKind,
     context: u64,
-    /// Dependencies of the next node.
     after: Vec<u64>,
     /// Zeroes of the same number, for queries of edge data.
     edge_data: Vec<CUgraphEdgeData>,
 }
 
-/// The place where an event was recorded.
 #[derive(Clone, Debug)]
 struct Captured {
     capture: u64,
@@ -76,12 +69,10 @@ pub(crate) struct Info {
 }
 
 impl Captures {
-    /// Whether nothing is or was captured, so that no check can fail.
     fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Whether a capture in progress created the graph.
     pub(crate) fn owns(&self, graph: u64) -> bool {
         self.running
             .values()
@@ -143,7 +134,6 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends a capture in any state.
     fn end(&mut self, id: u64) -> Option<Capture> {
         self.of_slot.retain(|_, other| *other != id);
         self.running.remove(&id)
@@ -330,7 +320,6 @@ impl Driver {
         })
     }
 
-    /// Sets or extends the dependencies of a stream's next node.
     pub(crate) fn update_capture(
         &self,
         stream: &Stream,
@@ -478,7 +467,6 @@ impl Driver {
         self.tables.lock().captures.check_event(event)
     }
 
-    /// Checks a call against the captures in progress.
     pub(crate) fn check_capture(&self, care: Care) -> Result<(), CUresult> {
         match care {
             Care::None => Ok(()),
@@ -511,8 +499,8 @@ impl Driver {
     }
 }
 
-/// The stream's valid capture and the stream's slot. A legacy stream is in no capture, and cannot
-/// be used while a blocking stream is in one.
+/// The stream's valid capture and slot. A legacy stream is in no capture, and cannot be used while
+/// a blocking stream is in one.
 fn capture_of<'a>(
     captures: &'a mut Captures,
     stream: &Stream,
@@ -584,10 +572,8 @@ fn is_joined(tables: &Tables, capture: &Capture) -> bool {
         .all(|node| reached.contains(node))
 }
 
-/// How a call affects captures of other streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Care {
-    /// Not at all.
     None,
     /// It may wait, or use the legacy stream: see the module's text.
     Unsafe,
@@ -597,9 +583,8 @@ pub(crate) enum Care {
     Context,
 }
 
-/// The effect of an entry point on captures. NVIDIA names `cudaMalloc` and `cudaEventQuery` as
-/// examples of unsafe calls; here they are those that allocate, free, load, wait or copy without a
-/// stream.
+/// The effect of an entry point on captures. Unsafe here are calls that allocate, free, load, wait
+/// or copy without a stream; NVIDIA's examples are `cudaMalloc` and `cudaEventQuery`.
 pub(crate) const fn care(index: usize) -> Care {
     if is_among(index, &WHOLE_CONTEXT) {
         Care::Context

@@ -15,12 +15,11 @@ pub(crate) const API_VERSION: u32 = 3020;
 const MPS_SERVER_NOT_READY: CUresult = CUresult(807);
 /// Poll interval of a thread that waits for an MPS server.
 const MPS_LOOK_NS: u64 = 5_000_000;
-/// Most polls: half a minute. NVIDIA documents no limit, and its driver waited throughout an
+/// Most polls: half a minute. NVIDIA documents no limit; its driver waited throughout an
 /// observation of ten seconds with a stopped control daemon.
 const MPS_LOOKS_MAX: u32 = 6000;
 
 impl Driver {
-    /// Index of the device with this ordinal.
     pub(crate) fn check_device(&self, device: CUdevice) -> Result<usize, CUresult> {
         self.gpu(device).map(|_| device.0 as usize)
     }
@@ -103,7 +102,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Increments a context's use count.
     pub(crate) fn attach_context(&self, handle: u64) -> Result<(), CUresult> {
         let mut tables = self.tables.lock();
         let context = tables.contexts.get_mut(&handle);
@@ -141,8 +139,8 @@ impl Driver {
         known.ok_or(CUresult::INVALID_CONTEXT)
     }
 
-    /// The context that has the memory and code of the calling thread's working context: for a
-    /// green context the primary context, except for the default stream.
+    /// The context with the memory and code of the calling thread's working context: for a green
+    /// context the primary context, except for the default stream.
     pub(crate) fn current(&self) -> Result<(u64, Context), CUresult> {
         let (handle, context) = self.current_itself()?;
         let Some(green) = context.green else {
@@ -155,7 +153,6 @@ impl Driver {
         Ok((green.primary, Context { legacy, ..primary }))
     }
 
-    /// The calling thread's context, if it works.
     pub(crate) fn current_itself(&self) -> Result<(u64, Context), CUresult> {
         let handle = thread::current().ok_or(CUresult::INVALID_CONTEXT)?;
         let context = self
@@ -165,7 +162,6 @@ impl Driver {
         Ok((handle, context))
     }
 
-    /// Reports an error that the context has had since.
     pub(crate) fn check_context(&self, handle: u64) -> Result<(), CUresult> {
         self.link.error(self.context(handle)?.slot)
     }
@@ -178,7 +174,6 @@ impl Driver {
         self.check_context(handle)
     }
 
-    /// A device's primary context, created on first use.
     pub(crate) fn retain_primary(&self, device: usize) -> Result<u64, CUresult> {
         let (existing, flags) = {
             let mut tables = self.tables.lock();

@@ -1,9 +1,7 @@
-//! Copies and fills.
-//!
-//! As on hardware: a copy from pageable memory is staged, so the application may change its memory
-//! when the call returns; a copy to pageable memory waits; copies between the device and pinned
-//! memory are asynchronous both ways. The synchronous calls wait for their copy if one side is the
-//! host, and return at once if both sides are on the device.
+//! Copies and fills. As on hardware: a copy from pageable memory is staged, so the application may
+//! change its memory when the call returns; a copy to pageable memory waits; copies between the
+//! device and pinned memory are asynchronous both ways. The synchronous calls wait for their copy
+//! if one side is the host, and return at once if both sides are on the device.
 
 use abi::types::CUresult;
 use softgpu::CopyDirection;
@@ -19,7 +17,6 @@ use crate::memory::Place;
 use crate::raw::Bytes;
 use crate::tables::{Point, Stream};
 
-/// Arguments of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     pub(crate) to: u64,
@@ -30,7 +27,6 @@ pub(crate) struct Copy {
     pub(crate) waits: bool,
 }
 
-/// The call's declaration of its sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     HostToDevice,
@@ -83,7 +79,6 @@ impl Driver {
         }
     }
 
-    /// Copies from pageable memory to the device.
     fn copy_staged(&self, live: &Live, stream: &Stream, copy: Copy) -> Result<(), CUresult> {
         let offset = self.stage(copy.bytes)?;
         let from = live.host_base() + offset;
@@ -112,7 +107,6 @@ impl Driver {
         }
     }
 
-    /// Copies from the device to pageable memory.
     fn copy_out(&self, live: &Live, stream: &Stream, copy: Copy) -> Result<(), CUresult> {
         let offset = self.stage(copy.bytes)?;
         let to = live.host_base() + offset;
@@ -133,7 +127,6 @@ impl Driver {
         copied.map(|_| ())
     }
 
-    /// Whether an address lies on another device than the stream's.
     pub(crate) fn leaves_device(
         &self,
         stream: &Stream,
@@ -147,7 +140,7 @@ impl Driver {
     }
 
     /// Copies between devices, or with memory of another device than the stream's: through the
-    /// host, in the stream's order; it is complete on return. Each device counts its own half.
+    /// host, in the stream's order; it is complete on return. Each device counts its half.
     fn copy_between(
         &self,
         live: &Live,
@@ -256,7 +249,6 @@ impl Driver {
         self.finish(stream, None)
     }
 
-    /// Spends the call's host time, and waits if it must.
     pub(crate) fn finish(&self, stream: &Stream, until: Option<Point>) -> Result<(), CUresult> {
         self.link.spend(SUBMIT_HOST_NS);
         if let Some(point) = until {

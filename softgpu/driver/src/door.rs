@@ -9,8 +9,8 @@ use crate::driver::{self, Driver};
 use crate::fork_guard::{Mode, mode};
 use crate::thread;
 
-/// Runs a call that needs an initialised driver, unless a capture forbids it or the caller is a
-/// host function that the driver called.
+/// Runs a call that needs an initialised driver, unless a capture forbids it or a host function
+/// called by the driver makes it.
 pub(crate) fn enter(
     care: Care,
     call: impl FnOnce(&'static Driver) -> Result<(), CUresult>,
@@ -27,8 +27,7 @@ pub(crate) fn enter(
 
 /// Runs a call that needs no initialisation.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    // A panic is a bug of ours and must not unwind into C. Its state is behind locks that do not
-    // poison; at worst a table misses an entry.
+    // A panic must not unwind into C. The locks do not poison; at worst a table misses an entry.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(code)) => code,

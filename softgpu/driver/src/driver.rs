@@ -18,17 +18,14 @@ use crate::tables::{Point, Stream, Tables};
 use crate::trace::Trace;
 use crate::{event_lock, thread, visible};
 
-/// Device of the null mode.
 const DEVICE_DEFAULT: &str = "V100-SXM2-16GB";
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// Threads that call `cuInit` at the same time.
 static INITIALISING: Mutex<()> = Mutex::new(());
 
-/// The state that `cuInit` creates.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// The devices visible to this process, by ordinal.
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) link: Link,
     /// Never held while a thread waits.
@@ -40,7 +37,6 @@ pub(crate) struct Driver {
     pub(crate) trace: Trace,
 }
 
-/// A device visible to this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
     pub(crate) device: Device,
@@ -70,8 +66,7 @@ pub(crate) fn live() -> Option<&'static Driver> {
     }
 }
 
-/// The value of `CUDA_DEVICE_MAX_CONNECTIONS` at `cuInit`. Treatment of values out of range is not
-/// documented: here the nearest valid number, and the default for other texts.
+/// `CUDA_DEVICE_MAX_CONNECTIONS` at `cuInit`: nearest valid number (undocumented), or default.
 fn connections() -> u32 {
     let asked = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok();
     let asked = asked.and_then(|asked| asked.trim().parse().ok());
@@ -87,7 +82,6 @@ fn active_percent() -> Option<f64> {
     (asked > 0.0 && asked <= 100.0).then_some(asked)
 }
 
-/// Connects, if not connected yet.
 pub(crate) fn initialise() -> Result<(), CUresult> {
     let _alone = INITIALISING.lock();
     match mode() {
@@ -200,8 +194,8 @@ impl Driver {
         self.gpus.get(index).ok_or(CUresult::INVALID_DEVICE)
     }
 
-    /// The device of a context; without a context (a library's kernel) the current device, or the
-    /// first. Not to be called with the tables locked.
+    /// The device of a context; without one (a library's kernel) the current device, or the first.
+    /// Not to be called with the tables locked.
     pub(crate) fn device_of(&self, context: u64) -> &Device {
         let known = {
             let tables = self.tables.lock();
@@ -212,9 +206,8 @@ impl Driver {
         &self.gpus[known.unwrap_or(0)].device
     }
 
-    /// Puts work on a stream, after waiting for room. Captured work does not reach this.
-    ///
-    /// A thread that waits for room holds the context's lock: see the crate's text.
+    /// Puts work that is not captured on a stream, after waiting for room with the context's lock
+    /// held: see the crate's text.
     pub(crate) fn submit(&self, stream: &Stream, work: Work) -> Result<Point, CUresult> {
         if event_lock::is_on() {
             event_lock::need(self.context(stream.context)?.slot);

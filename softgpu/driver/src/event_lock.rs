@@ -1,11 +1,8 @@
 //! Cost of event calls with `SOFTGPU_EVENT_NS`: that many ns of busy time, with a lock of the
-//! context that launches need.
-//!
-//! It models NVIDIA's driver, in which a record or a query of an event, or a query of a stream,
-//! takes about a microsecond under a lock that a launching thread needs too, so that a thread which
-//! queries events slows another thread's launches down. Here all submissions to a stream wait for
-//! the lock; a launch's own time is not modelled, and it does not keep the lock.
-//!
+//! context that launches need. It models NVIDIA's driver, in which a record or a query of an event,
+//! or a query of a stream, takes about a microsecond under a lock that a launching thread needs
+//! too: a thread which queries events slows another thread's launches down. Here all submissions to
+//! a stream wait for the lock; a launch's own time is not modelled, and it does not keep the lock.
 //! In null mode no handle is looked up, and all contexts share one lock. On the virtual clock the
 //! switch has no effect: calls take the times of `crate::cost`. A thread that does not get the lock
 //! at once spins briefly, then sleeps (`parking_lot`).
@@ -20,7 +17,6 @@ use softgpu::wire::{CONTEXTS, DEVICES};
 
 /// Longest time of a call, ns.
 const HELD_NS_MAX: u64 = 1_000_000_000;
-/// The lock of null mode.
 const NULL_SLOT: u32 = 0;
 
 /// Duration of an event call, ns; 0 if no locks are taken.
@@ -28,10 +24,8 @@ static HELD_NS: AtomicU64 = AtomicU64::new(0);
 /// By the slot of the context, over all devices.
 static LOCKS: [Mutex<()>; CONTEXTS * DEVICES] = [const { Mutex::new(()) }; CONTEXTS * DEVICES];
 
-/// How an entry point uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Not at all.
     None,
     /// It spends its time holding the lock.
     Holds,
@@ -90,7 +84,6 @@ pub(crate) fn take_part_in_null_mode(part: Part) {
     }
 }
 
-/// Spends the time of an event call in a context.
 pub(crate) fn hold(slot: u32) {
     let held_ns = HELD_NS.load(Ordering::Relaxed);
     let clock = Clock::monotonic();

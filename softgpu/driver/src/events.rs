@@ -8,13 +8,11 @@ use crate::driver::Driver;
 use crate::shared_events::Words;
 use crate::tables::{Context, Event, Point, Stream};
 
-/// All valid flags of an event.
 const FLAGS: u32 = CUevent_flags::BLOCKING_SYNC.0
     | CUevent_flags::DISABLE_TIMING.0
     | CUevent_flags::INTERPROCESS.0;
 
 impl Driver {
-    /// Creates an event; returns its handle.
     pub(crate) fn create_event(&self, flags: u32) -> Result<u64, CUresult> {
         self.current()?;
         if flags & !FLAGS != 0 {
@@ -25,7 +23,6 @@ impl Driver {
         self.add_event(flags, words)
     }
 
-    /// Adds an event to the table.
     pub(crate) fn add_event(&self, flags: u32, shared: Option<Words>) -> Result<u64, CUresult> {
         let (context, Context { device, .. }) = self.current()?;
         let mut tables = self.tables.lock();
@@ -64,7 +61,7 @@ impl Driver {
         known.ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Puts a record on a stream, or into its capture: there an external record is a node; another
+    /// Puts a record on a stream, or into its capture: an external record is a node there; another
     /// one only sets the event's position.
     pub(crate) fn record_event(
         &self,
@@ -101,7 +98,6 @@ impl Driver {
         self.submit(stream, Work::Record { event, record })
     }
 
-    /// Lets a stream wait for an event's last record, if there is one.
     pub(crate) fn wait_event(
         &'static self,
         stream: &Stream,
@@ -118,7 +114,8 @@ impl Driver {
             && !self.link.is_complete(point.stream, point.seq)
         {
             if self.context(event.context)?.device != self.context(stream.context)?.device {
-                // A server that is gone reports nothing more; then the stream need not wait either.
+                // A server that has ended reports nothing more; then the stream need not wait
+                // either.
                 return self.wait_across(stream, move || {
                     let _ = self.link.wait(point.stream, point.seq);
                 });
@@ -214,7 +211,6 @@ impl Driver {
         }
     }
 
-    /// Device milliseconds between two events.
     pub(crate) fn elapsed_ms(&self, start: u64, end: u64) -> Result<f32, CUresult> {
         for event in [start, end] {
             self.event(event)?;

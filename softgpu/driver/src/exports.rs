@@ -1,8 +1,6 @@
-//! The C functions.
-//!
-//! Each calls one method of the driver through `crate::door`; none makes decisions. Parameter types
-//! are those of `crate::raw`, so that no function here touches the application's memory.
-//! [`ADDRESSES`] names every symbol, which shows that `abi`'s table is complete.
+//! The C functions. Each calls one method of the driver through `crate::door`; none makes
+//! decisions. Parameter types are those of `crate::raw`, so that no function here touches the
+//! application's memory. [`ADDRESSES`] names every symbol: `abi`'s table is complete.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -71,8 +69,7 @@ macro_rules! exports {
 macro_rules! define {
     ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
         #[allow(clippy::too_many_arguments, reason = "the prototype is the driver's")]
-        // SAFETY: the name is the driver's own: nothing else in a process that loads it has this
-        // name.
+        // SAFETY: the name is the driver's own: nothing else in its process has this name.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> abi::types::CUresult {
             $body
@@ -110,8 +107,7 @@ pub(crate) struct Address(pub(crate) *const ());
 // SAFETY: the address of a function is the same and callable in every thread.
 unsafe impl Sync for Address {}
 
-/// Every entry point's address, by its index in `abi`'s table. A symbol without one does not
-/// compile.
+/// Every entry point's address, by its index in `abi`'s table; a missing symbol does not compile.
 pub(crate) static ADDRESSES: [Address; ENTRY_POINT_COUNT] = {
     use self::{
         array::*, capture::*, context::*, copy::*, copy_box::*, copy_linear::*, device::*,

@@ -1,8 +1,7 @@
-//! The process's mode, in a word that is cleared in forked children.
-//!
-//! CUDA does not survive `fork`: in a child of a process that called `cuInit` every call returns
-//! CUDA_ERROR_NOT_INITIALIZED. The kernel clears the word (`MADV_WIPEONFORK`), however the child
-//! was created, so a call costs one load and no system call.
+//! The process's mode, in a word that is cleared in forked children. CUDA does not survive `fork`:
+//! in a child of a process that called `cuInit` every call returns CUDA_ERROR_NOT_INITIALIZED. The
+//! kernel clears the word (`MADV_WIPEONFORK`), however the child was created, so a call costs one
+//! load and no system call.
 
 #![expect(
     unsafe_code,
@@ -16,13 +15,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// `cuInit` has not succeeded.
     Uninitialised,
     /// `cuInit` succeeded in a parent of this process.
     Forked,
     /// There is no server, and calls have no effect.
     Null,
-    /// There is a server.
     Live,
 }
 
@@ -39,8 +36,7 @@ pub(crate) fn mode() -> Mode {
     if word.is_null() {
         return Mode::Uninitialised;
     }
-    // SAFETY: only `initialised` stores here, an address never unmapped; children inherit the
-    // mapping.
+    // SAFETY: only `initialised` stores here, an address never unmapped, which children inherit.
     let word = unsafe { &*word };
     match word.load(Ordering::Relaxed) {
         NULL => Mode::Null,

@@ -1,7 +1,5 @@
-//! Functions: names, requirements and occupancy.
-//!
-//! A library's kernel is accepted wherever CUDA accepts it as a function (`crate::libraries`); it
-//! then stands for its function in the current context.
+//! Functions: names, requirements and occupancy. A library's kernel is accepted wherever CUDA
+//! accepts it as a function (`crate::libraries`), as its function in the current context.
 
 use abi::types::{CUfunction_attribute, CUresult};
 use softgpu::code::CodeParam;
@@ -11,12 +9,10 @@ use crate::driver::Driver;
 use crate::tables::{Function, Kernel};
 use crate::thread;
 
-/// Most dynamic shared memory of a block without opting in (CUDA C++ Programming Guide, compute
-/// capability 7.x and later).
+/// Most dynamic shared memory of a block without opting in (CUDA C++ Programming Guide, 7.x).
 pub(crate) const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
 /// Registers of the built-in kernels, as `softgpu::Builtin` charges them.
 const REGISTERS_BUILTIN: u32 = 32;
-/// All CUDA devices.
 const WARP_THREADS: u32 = 32;
 const THREADS_MAX: u32 = 1024;
 
@@ -48,7 +44,6 @@ impl Driver {
         Ok(function)
     }
 
-    /// The result of `cuFuncGetAttribute`.
     pub(crate) fn function_attribute(
         &self,
         handle: u64,
@@ -58,7 +53,6 @@ impl Driver {
         attribute_of(self.device_of(function.context), &function, attribute)
     }
 
-    /// Implements `cuFuncSetAttribute`.
     pub(crate) fn set_function_attribute(
         &self,
         handle: u64,
@@ -81,7 +75,6 @@ impl Driver {
         self.set_kernel_maximum(handle, value as u32)
     }
 
-    /// Blocks of a function that fit on an SM.
     pub(crate) fn occupancy(
         &self,
         handle: u64,
@@ -124,7 +117,6 @@ impl Driver {
         Ok((threads, blocks * device.sms))
     }
 
-    /// Dynamic shared memory per block that lets this many fit on an SM.
     pub(crate) fn dynamic_bytes_available(
         &self,
         handle: u64,
@@ -203,7 +195,6 @@ pub(crate) fn check_settable(
     }
 }
 
-/// Offset and size of a parameter.
 pub(crate) fn param_of(function: &Function, index: usize) -> Result<CodeParam, CUresult> {
     let param = function.traits.params.get(index).copied();
     param.ok_or(CUresult::INVALID_VALUE)

@@ -1,11 +1,8 @@
-//! Graphs: nodes with dependencies, made one by one or recorded by a capture.
-//!
-//! A graph consists of handles in tables, like everything in the driver. A launch runs an
-//! *executable* made from it ([`exec`]): a copy, with a sequential order of its nodes.
-//!
-//! **Memory nodes.** An allocation node's memory is allocated when the node is made, and belongs to
-//! the graph until graph and executable are gone; a launch only marks its use. CUDA reserves
-//! addresses then and allocates the memory at the launch.
+//! Graphs: nodes with dependencies, made one by one or recorded by a capture. A graph consists of
+//! handles in tables, like everything in the driver. A launch runs an *executable* made from it
+//! ([`exec`]): a copy, with a sequential order of its nodes. **Memory nodes.** An allocation node's
+//! memory is allocated when the node is made, and belongs to the graph until graph and executable
+//! are destroyed; a launch only marks its use. CUDA reserves addresses then, memory at the launch.
 
 pub(crate) mod build;
 pub(crate) mod exec;
@@ -39,7 +36,6 @@ pub(crate) struct Graphs {
     slots: HashMap<usize, ExecSlots>,
 }
 
-/// The driver's view of a server's table of graphs.
 #[derive(Debug, Default)]
 struct ExecSlots {
     used: u32,
@@ -53,13 +49,10 @@ pub(crate) struct Graph {
     pub(crate) edges: Vec<Edge>,
     /// In a clone: its node for each node of the original.
     pub(crate) clone_of: HashMap<u64, u64>,
-    /// Whether a child graph node owns it.
     pub(crate) is_child: bool,
-    /// References to user objects.
     pub(crate) objects: HashMap<u64, u32>,
 }
 
-/// A dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Edge {
     pub(crate) from: u64,
@@ -73,7 +66,6 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
 }
 
-/// The operation of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Kernel(Box<KernelNode>),
@@ -83,13 +75,9 @@ pub(crate) enum Kind {
     /// Runs the graph of this handle, which the node owns.
     Child(u64),
     Empty,
-    /// Waits for the event of this handle.
     Wait(u64),
-    /// Records the event of this handle.
     Record(u64),
-    /// Marks the block at this address as used.
     Allocate(u64),
-    /// Marks it as unused.
     Free(u64),
 }
 
@@ -195,7 +183,6 @@ impl Graphs {
     }
 }
 
-/// Objects to release with a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     pub(crate) addresses: Vec<u64>,
@@ -223,7 +210,6 @@ impl Graphs {
 }
 
 impl Graph {
-    /// Indices of the nodes that each node depends on.
     pub(crate) fn dependencies(&self) -> Vec<Vec<usize>> {
         let places: HashMap<u64, usize> = self
             .nodes
@@ -241,8 +227,8 @@ impl Graph {
     }
 }
 
-/// The order in which nodes run: each after its dependencies, of several the earliest created
-/// first. `None` for a cycle.
+/// The order in which nodes run: each after its dependencies, the earliest created first. `None`
+/// for a cycle.
 pub(crate) fn order(before: &[Vec<usize>]) -> Option<Vec<usize>> {
     let mut missing: Vec<usize> = before.iter().map(Vec::len).collect();
     let mut after = vec![Vec::new(); before.len()];

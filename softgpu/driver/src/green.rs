@@ -1,7 +1,6 @@
-//! Green contexts: they share a primary context's memory and code and have their own streams.
-//!
-//! The device model does not partition SMs: a green context's SMs are stored, reported and added
-//! up, but its kernels run on all SMs. A green context's own default stream waits for no other.
+//! Green contexts: they share a primary context's memory and code and have their own streams. The
+//! device model does not partition SMs: a green context's SMs are stored, reported and added up,
+//! but its kernels run on all SMs. Its own default stream waits for no other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,7 +21,6 @@ const DEFAULT_STREAM: u32 = 1;
 /// Most resources of one descriptor.
 const RESOURCES_MAX: u32 = 64;
 
-/// A decoded resource of SMs.
 #[derive(Clone, Copy, Debug)]
 struct Sms {
     device: usize,
@@ -32,7 +30,6 @@ struct Sms {
 }
 
 impl Driver {
-    /// The SMs of a device as a resource.
     pub(crate) fn device_resource(
         &self,
         device: CUdevice,
@@ -43,7 +40,6 @@ impl Driver {
         self.resource(index, count, kind)
     }
 
-    /// The SMs of a context, green or not.
     pub(crate) fn context_resource(
         &self,
         context: u64,
@@ -203,7 +199,6 @@ impl Driver {
         made
     }
 
-    /// The context of a green context.
     pub(crate) fn context_of_green(&self, handle: u64) -> Result<u64, CUresult> {
         let tables = self.tables.lock();
         let mut contexts = tables.contexts.iter();
@@ -214,8 +209,7 @@ impl Driver {
             .ok_or(CUresult::INVALID_CONTEXT)
     }
 
-    /// Waits for a green context's work and destroys it. The application's streams in it remain,
-    /// but can only be destroyed.
+    /// Waits for a green context's work and destroys it. Its streams can then only be destroyed.
     pub(crate) fn destroy_green(&'static self, handle: u64) -> Result<(), CUresult> {
         let context = self.context_of_green(handle)?;
         let Context { device, legacy, .. } = self.context(context)?;

@@ -10,22 +10,18 @@ use crate::managed::Advice;
 use crate::ranges::Ranges;
 use crate::tables::Point;
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     pub(crate) pools: HashMap<u64, Pool>,
-    /// Handle of each device's default pool, once requested.
     pub(crate) default_pools: HashMap<usize, u64>,
     /// Handle of each device's current pool, if it is not the default.
     pub(crate) current_pools: HashMap<usize, u64>,
-    /// Frees still pending in a stream.
     pub(crate) freeing: Vec<Point>,
     pub(crate) handles: HashMap<u64, Physical>,
     /// Address space without memory.
     pub(crate) reserved: Ranges<()>,
     pub(crate) arrays: HashMap<u64, Array>,
     pub(crate) mipmaps: HashMap<u64, Mipmap>,
-    /// Registered host memory of the application.
     pub(crate) registered: Ranges<Registered>,
     /// Opened memory of other processes: its first address and its open count.
     pub(crate) opened: HashMap<u128, (u64, u32)>,
@@ -47,11 +43,9 @@ pub(crate) struct Pool {
     pub(crate) reuse: [i32; 3],
 }
 
-/// A handle to physical memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Physical {
     pub(crate) device: usize,
-    /// Its number at the server.
     pub(crate) number: u64,
     pub(crate) bytes: u64,
     pub(crate) wishes: Wishes,
@@ -77,7 +71,6 @@ pub(crate) struct Array {
     pub(crate) parent: Option<u64>,
 }
 
-/// A mipmapped array.
 #[derive(Clone, Debug)]
 pub(crate) struct Mipmap {
     pub(crate) context: u64,
@@ -87,7 +80,6 @@ pub(crate) struct Mipmap {
     pub(crate) levels: Vec<u64>,
 }
 
-/// A shared event whose words are to be freed.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedEvent {
     pub(crate) context: u64,
@@ -99,7 +91,6 @@ pub(crate) struct EndedEvent {
     pub(crate) behind: Vec<Point>,
 }
 
-/// Host memory that is registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registered {
     pub(crate) context: u64,
@@ -108,7 +99,6 @@ pub(crate) struct Registered {
 }
 
 impl Holdings {
-    /// Removes what belongs to a context.
     pub(crate) fn forget_context(&mut self, context: u64) {
         self.arrays.retain(|_, array| array.context != context);
         self.mipmaps.retain(|_, mipmap| mipmap.context != context);

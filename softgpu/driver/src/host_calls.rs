@@ -1,7 +1,6 @@
-//! Host functions in stream order, on a thread of the driver.
-//!
-//! The server reports when a call is due and holds the stream until the driver has made it. One
-//! thread makes all calls of a device in sequence, as CUDA may. The functions must not call CUDA.
+//! Host functions in stream order, on a thread of the driver. The server reports when a call is due
+//! and holds the stream until the driver has made it. One thread makes all calls of a device in
+//! sequence, as CUDA may. The functions must not call CUDA.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -21,7 +20,6 @@ use crate::thread;
 
 const CALLS_MAX: usize = 1 << 20;
 
-/// A function and its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFunction {
     function: CUhostFn,
@@ -48,7 +46,6 @@ impl HostFunction {
     }
 }
 
-/// The thread's work when a call is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostWork {
     /// The application's function.
@@ -68,7 +65,6 @@ pub(crate) enum HostWork {
     Move { to: u64, from: u64, bytes: u64 },
 }
 
-/// The pending calls.
 #[derive(Debug, Default)]
 pub(crate) struct HostCalls {
     state: Mutex<State>,
@@ -76,7 +72,6 @@ pub(crate) struct HostCalls {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Devices with a thread.
     running: HashSet<usize>,
     /// Number of calls so far, over all devices.
     numbered: u64,
@@ -244,7 +239,7 @@ fn run(driver: &'static Driver, device: usize) {
             if let Some(work) = work {
                 driver.make(work);
             }
-            // If the server is gone no stream waits for it.
+            // If the server has ended no stream waits for it.
             let _ = driver.put(first_stream_of(device), &Command::HostDone { call });
             is_idle = false;
         }

@@ -1,9 +1,8 @@
-//! Sources of a module: a text of the software GPU, a cubin, a fat binary or PTX.
-//!
-//! Kernels of a text take the time stated there. Kernels of the other kinds, of which only name and
-//! requirements are known, take an assumed time (`softgpu::code::BLOCK_NS` for a block) and compute
-//! nothing. The kernels of `pillion-replay`'s PTX are an exception: they are known by name and
-//! parameters (`Builtin::of_entry`). Texts also have the built-in kernels, which do compute.
+//! Sources of a module: a text of the software GPU, a cubin, a fat binary or PTX. Kernels of a text
+//! take the time stated there. Kernels of the other kinds, of which only name and requirements are
+//! known, take an assumed time (`softgpu::code::BLOCK_NS` for a block) and compute nothing, except
+//! those of `pillion-replay`'s PTX, known by name and parameters (`Builtin::of_entry`). Texts also
+//! have the built-in kernels, which do compute.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -60,16 +59,13 @@ impl From<CodeError> for LoadError {
     }
 }
 
-/// The contents of an image.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// In the image's order.
     pub(crate) entries: Vec<Entry>,
     by_name: HashMap<String, usize>,
     pub(crate) globals: Vec<CodeGlobal>,
 }
 
-/// A kernel of an image.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Arc<CString>,
@@ -77,7 +73,6 @@ pub(crate) struct Entry {
     pub(crate) traits: Arc<Traits>,
 }
 
-/// A kernel's properties other than its time.
 #[derive(Debug, Default)]
 pub(crate) struct Traits {
     pub(crate) params: Vec<CodeParam>,
@@ -199,7 +194,6 @@ impl Driver {
         capability.major * 10 + capability.minor
     }
 
-    /// Reads the image at an address of the application.
     pub(crate) fn image_at(&self, at: Bytes) -> Result<Image, LoadError> {
         self.image_behind(at, true)
     }
@@ -235,7 +229,6 @@ impl Driver {
         }
     }
 
-    /// Reads an image of known length.
     pub(crate) fn image_of(&self, bytes: &[u8]) -> Result<Image, LoadError> {
         match code::extent(bytes)? {
             Extent::Whole(kind, _) if kind != Kind::Wrapper => {

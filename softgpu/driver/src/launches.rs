@@ -20,7 +20,6 @@ const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 const THREADS_MAX: u64 = 1024;
 
-/// A launch request, in a form common to all entry points.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     /// Handle of a function, or of a kernel, which CUDA 12 accepts in its place.
@@ -32,7 +31,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) options: Options,
 }
 
-/// The parameters of a launch.
 #[derive(Clone, Copy)]
 pub(crate) enum Arguments<'a> {
     /// The address of each, perhaps null.
@@ -41,7 +39,6 @@ pub(crate) enum Arguments<'a> {
     Packed(&'a [u8]),
 }
 
-/// The decoded attributes of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) priority: Option<i32>,
@@ -116,7 +113,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks a launch in a context and returns its work.
     pub(crate) fn work(
         &self,
         context: u64,
@@ -190,8 +186,7 @@ fn check_dimensions(launch: &Launch<'_>) -> Result<(), CUresult> {
     Err(CUresult::INVALID_VALUE)
 }
 
-/// Checks that the launch passes the kernel's parameters, and that a block is no larger than the
-/// kernel was compiled for.
+/// Checks that the launch passes the kernel's parameters, and no larger block than compiled for.
 fn check_arguments(function: &Function, launch: &Launch<'_>) -> Result<(), CUresult> {
     let traits = &function.traits;
     let threads: u32 = launch.block.iter().product();

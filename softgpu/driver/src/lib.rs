@@ -1,12 +1,9 @@
-//! A stand-in for NVIDIA's `libcuda.so.1`: the CUDA driver API on the software GPU.
-//!
-//! It exports every symbol of `abi`'s table, and three of its own (`softgpu_…`). Supported calls go
-//! to the device server (`softgpu-server`) that `SOFTGPU_SOCKET` names; others return
+//! A stand-in for NVIDIA's `libcuda.so.1`: the CUDA driver API on the software GPU. It exports
+//! every symbol of `abi`'s table, and three of its own (`softgpu_…`). Supported calls go to the
+//! device server (`softgpu-server`) that `SOFTGPU_SOCKET` names; others return
 //! CUDA_ERROR_NOT_SUPPORTED and are counted. `cuGetExportTable` is denied: the private tables
 //! behind it are NVIDIA's, and real cudart from 11.2 on, which requires them, does not run here.
-//!
 //! Environment variables:
-//!
 //! - `SOFTGPU_SOCKET`: the device server's socket, or several, separated by `:`, one per device in
 //!   that order. Without it, or without a listener, there is no device.
 //! - `CUDA_VISIBLE_DEVICES`: which of them this process sees, and in which order; see [`visible`].
@@ -25,37 +22,29 @@
 //!   daemon of MPS; it sends nothing.
 //! - `SOFTGPU_REUSE_HANDLES=1`: handles of unloaded functions and kernels are reused.
 //! - `PILLION_CLOCK`: the virtual clock's page, which the server must have created.
-//!
 //! # The path of a call
 //! [`exports`] has the C functions. Each enters through the [`door`], which refuses calls before
 //! `cuInit` and in children of `fork`, and turns a panic into CUDA_ERROR_UNKNOWN. Handles are
 //! numbers in [`tables`], never dereferenced. Work goes to the server through [`link`].
-//!
 //! # A full stream
 //! A submit to a stream with `STREAM_DEPTH_MAX` incomplete commands blocks the calling thread until
 //! there is room. Meanwhile the thread holds its context's *lock*: other calls of any thread on
 //! streams and events of that context (submits, queries, synchronisations, creation and destruction
 //! of streams) wait before they begin. A synchronisation waits for the device without the lock.
-//! Other contexts are not affected.
-//!
-//! NVIDIA documents none of this. That launches of other threads into other streams wait as well
-//! was observed (NVIDIA developer forum, topic 220629, 2022). That queries and synchronisations
-//! wait like launches, that calls on memory do not, and that the lock is a context's, is assumed.
-//!
+//! Other contexts are not affected. NVIDIA documents none of this. That launches of other threads
+//! into other streams wait as well was observed (NVIDIA developer forum, topic 220629, 2022). That
+//! queries and synchronisations wait like launches, that calls on memory do not, and that the lock
+//! is a context's, is assumed.
 //! # The legacy stream
 //! The server orders work in the legacy stream after earlier work in the blocking streams of its
 //! context, and later work there after it. A query or a wait of the legacy stream covers these
 //! streams too: CUDA documents that the legacy stream synchronises with all streams of its context
 //! but non-blocking ones (CUDA driver API, "Stream synchronization behavior"). A thread's default
 //! stream is a blocking one. A destroyed stream counts until its work is complete.
-//!
 //! # Internal rules
 //! No mutex is held while a thread waits, as on the virtual clock only one thread runs at a time.
-//! Only [`raw`] accesses the application's pointers.
-//!
-//! On the virtual clock a call costs the calling thread time, as it does on hardware: see [`cost`].
-//!
-//! Times are device nanoseconds, sizes bytes.
+//! Only [`raw`] accesses the application's pointers. On the virtual clock a call costs the calling
+//! thread time, as it does on hardware: see [`cost`]. Times are device nanoseconds, sizes bytes.
 
 mod arrays;
 mod attributes;

@@ -1,6 +1,5 @@
-//! Libraries: images without a context, and their kernels (CUDA 12).
-//!
-//! A library becomes a module in each context that uses one of its kernels or variables.
+//! Libraries: images without a context, and their kernels (CUDA 12). A library becomes a module in
+//! each context that uses one of its kernels or variables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,9 +21,7 @@ pub(crate) struct Libraries {
 #[derive(Debug)]
 struct Library {
     image: Arc<Image>,
-    /// Handles of kernels by name.
     kernels: HashMap<String, u64>,
-    /// Modules by context.
     modules: HashMap<u64, u64>,
 }
 
@@ -49,7 +46,6 @@ impl Libraries {
 }
 
 impl Driver {
-    /// Loads the image at an address for all contexts.
     pub(crate) fn load_library(&self, image: Bytes) -> Result<u64, LoadError> {
         let image = self.image_at(image)?;
         Ok(self.keep_library(image))
@@ -103,7 +99,6 @@ impl Driver {
         Ok(tables.libraries.library(handle)?.image.entries.len())
     }
 
-    /// The first kernels of a library.
     pub(crate) fn library_kernels(&self, handle: u64, count: usize) -> Result<Vec<u64>, CUresult> {
         let mut tables = self.tables.lock();
         let image = Arc::clone(&tables.libraries.library(handle)?.image);
@@ -113,7 +108,6 @@ impl Driver {
             .collect()
     }
 
-    /// The library's module in the current context.
     pub(crate) fn library_module(&self, handle: u64) -> Result<u64, CUresult> {
         let (context, _) = self.current()?;
         self.library_module_in(handle, context)
@@ -138,13 +132,12 @@ impl Driver {
             .map(|library| *library.modules.entry(context).or_insert(made));
         drop(tables);
         if kept != Some(made) {
-            // Another thread was first, or the library is gone.
+            // Another thread was first, or the library was unloaded.
             self.forget_module(made);
         }
         kept.ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Address and size of a library's variable in the current context.
     pub(crate) fn library_global(&self, handle: u64, name: &str) -> Result<(u64, u64), CUresult> {
         let module = self.library_module(handle)?;
         self.module_global(module, name)
@@ -159,7 +152,6 @@ impl Driver {
         known.ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// The handle of a kernel's function in a context.
     pub(crate) fn kernel_function(&self, handle: u64, context: u64) -> Result<u64, CUresult> {
         let kernel = self.kernel(handle)?;
         let module = self.library_module_in(kernel.library, context)?;
@@ -176,7 +168,6 @@ impl Driver {
         Ok(function)
     }
 
-    /// The result of `cuKernelGetAttribute`.
     pub(crate) fn kernel_attribute(
         &self,
         handle: u64,
@@ -186,7 +177,6 @@ impl Driver {
         attribute_of(self.device_of(function.context), &function, attribute)
     }
 
-    /// Implements `cuKernelSetAttribute`.
     pub(crate) fn set_kernel_attribute(
         &self,
         handle: u64,

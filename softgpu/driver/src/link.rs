@@ -1,8 +1,6 @@
-//! The connections with the device servers: messages, commands, waiting.
-//!
-//! A process has a server per device. On this side of the link, slots of contexts, streams and
-//! events are counted over all devices (`device * CONTEXTS + slot` and so on), so that a slot names
-//! its device; here they are converted to the server's own.
+//! The connections with the device servers: messages, commands, waiting. A process has a server per
+//! device. Here slots (of contexts: `device * CONTEXTS + slot`) count over all devices, so that a
+//! slot names its device, and become the server's own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,14 +25,13 @@ use crate::cost;
 use crate::driver::Ways;
 use crate::shared::Shared;
 
-/// Interval at which a thread that waits in real time checks whether the server is gone.
+/// Interval at which a thread that waits in real time checks whether the server has ended.
 const SERVER_CHECK_NS: u64 = 100_000_000;
 /// A device's host calls are numbered below this power of two; the device is above.
 const CALL_BITS: u32 = 56;
 /// Pause of a thread that found the ring full, while the server empties it.
 const RING_FULL_NS: u64 = 20_000;
 
-/// The link to the devices, or none.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// No link: every call succeeds at once without effect.
@@ -42,7 +39,6 @@ pub(crate) enum Link {
     Live(Box<Live>),
 }
 
-/// The connections, and the host arena that all devices access.
 #[derive(Debug)]
 pub(crate) struct Live {
     servers: Vec<Connection>,
@@ -59,7 +55,6 @@ struct Connection {
     doorbell: Mapping<BellPage>,
 }
 
-/// A server's description of its device.
 #[derive(Debug)]
 pub(crate) struct Welcome {
     pub(crate) device: String,
@@ -68,7 +63,6 @@ pub(crate) struct Welcome {
 }
 
 impl Live {
-    /// Connects to the servers, in the order of the devices.
     pub(crate) fn connect(paths: &[&Path], label: &str) -> io::Result<(Self, Vec<Welcome>)> {
         if let Some(error) = Clock::open_error() {
             return Err(io::Error::other(error));
@@ -141,14 +135,12 @@ impl Live {
         &self.host
     }
 
-    /// Returns the memory of freed pinned pages to the system.
     pub(crate) fn release_host(&self, offset: u64, bytes: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // If it fails, the pages stay until their next use.
         let _ = fallocate(&self.host_fd, flags, offset, bytes);
     }
 
-    /// Starts a thread of the driver.
     pub(crate) fn spawn(
         &self,
         builder: std::thread::Builder,
@@ -322,7 +314,6 @@ impl Link {
         }
     }
 
-    /// Whether there is no link.
     pub(crate) fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
@@ -338,7 +329,7 @@ impl Link {
         }
     }
 
-    /// Tells servers that sleep in real time that a stream has commands. On the virtual clock they
+    /// Wakes servers that sleep in real time for a stream's commands. On the virtual clock they
     /// poll when this thread waits.
     pub(crate) fn announce(&self, stream: u32) {
         if let Self::Live(live) = self
@@ -349,7 +340,6 @@ impl Link {
         }
     }
 
-    /// Gives a stream's server time to empty its ring.
     pub(crate) fn pause(&self, stream: u32) -> Result<(), CUresult> {
         let Self::Live(live) = self else {
             return Ok(());
@@ -384,7 +374,6 @@ impl Link {
         }
     }
 
-    /// Whether command `seq` of a stream is complete.
     pub(crate) fn is_complete(&self, stream: u32, seq: u64) -> bool {
         match self {
             Self::Null => true,
@@ -395,7 +384,6 @@ impl Link {
         }
     }
 
-    /// Waits until command `seq` of a stream is complete.
     pub(crate) fn wait(&self, stream: u32, seq: u64) -> Result<(), CUresult> {
         let Self::Live(live) = self else {
             return Ok(());
@@ -427,7 +415,6 @@ impl Link {
         }
     }
 
-    /// The first error of a context.
     pub(crate) fn error(&self, context: u32) -> Result<(), CUresult> {
         let Self::Live(live) = self else {
             return Ok(());

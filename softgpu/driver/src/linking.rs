@@ -1,8 +1,6 @@
-//! Linking: the inputs' contents are read, and the result is an image with all of them.
-//!
-//! A single cubin is copied unchanged. Otherwise the result is a PTX text that declares the kernels
-//! and variables of all inputs: names, parameters, static shared memory and limits on threads
-//! survive, registers do not.
+//! Linking: the result is an image with all inputs' contents. A single cubin is copied unchanged.
+//! Otherwise the result is a PTX text that declares the kernels and variables of all inputs: names,
+//! parameters, static shared memory and limits on threads survive, registers do not.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +11,6 @@ use softgpu::code::{self, Code, Extent, Kind};
 use crate::driver::Driver;
 use crate::images::LoadError;
 
-/// Linkings in progress, by handle.
 pub(crate) type Linkings = HashMap<u64, Linking>;
 
 #[derive(Debug, Default)]
@@ -49,7 +46,6 @@ impl Driver {
         known.then_some(()).ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Adds an input to a linking.
     pub(crate) fn link_data(
         &self,
         handle: u64,

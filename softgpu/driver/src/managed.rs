@@ -1,8 +1,7 @@
-//! Managed memory: accessible to host and device at one address, and the advice about it.
-//!
-//! It lies in the host arena, which both access, so nothing ever migrates: prefetches and advice
-//! are checked, stored and reported, and have no other effect. It counts as the device's
-//! everywhere, but takes none of its memory: as in CUDA, it may exceed the device's memory.
+//! Managed memory: accessible to host and device at one address, and the advice about it. It lies
+//! in the host arena, which both access, so nothing ever migrates: prefetches and advice are
+//! checked, stored and reported, and have no other effect. It counts as the device's everywhere,
+//! but takes none of its memory: as in CUDA, it may exceed the device's memory.
 
 use abi::types::{
     CUdevice, CUmem_advise, CUmem_range_attribute, CUmemAttach_flags, CUmemLocation,
@@ -33,7 +32,6 @@ enum Said {
     Prefetched(CUmemLocation),
 }
 
-/// The advice in force for one byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Holds {
     read_mostly: bool,
@@ -51,7 +49,6 @@ pub(crate) enum RangeAttribute {
 }
 
 impl Driver {
-    /// Allocates memory shared by host and device.
     pub(crate) fn allocate_managed(&self, bytes: u64, flags: u32) -> Result<u64, CUresult> {
         let (context, found) = self.current()?;
         let is_known = matches!(
@@ -155,7 +152,6 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemAdvise`.
     pub(crate) fn advise(
         &self,
         address: u64,
@@ -195,7 +191,6 @@ impl Driver {
         self.managed_around(address, bytes).map(|_| ())
     }
 
-    /// An attribute of a whole range.
     pub(crate) fn range_attribute(
         &self,
         attribute: CUmem_range_attribute,

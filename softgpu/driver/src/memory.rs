@@ -1,9 +1,7 @@
-//! Device memory and pinned host memory.
-//!
-//! Allocation and `cuMemFree` take effect before the call returns; stream-ordered frees are in
-//! `pools`. Pinned memory lies in the host arena, which the device can access. The application's
-//! own registered memory does not: copies of it are staged like pageable ones, and it has no device
-//! address.
+//! Device memory and pinned host memory. Allocation and `cuMemFree` take effect before the call
+//! returns; stream-ordered frees are in `pools`. Pinned memory lies in the host arena, which the
+//! device can access. The application's own registered memory does not: copies of it are staged
+//! like pageable ones, and it has no device address.
 
 use abi::types::{CUmemAccess_flags, CUmemHostAlloc_flags, CUmemHostRegister_flags, CUresult};
 use softgpu::wire::{
@@ -17,10 +15,8 @@ use crate::link::{Link, device_of_address};
 use crate::raw;
 use crate::tables::{BlockKind, Context, DeviceBlock, HostBlock, Point, Tables};
 
-/// Kind of an address of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Inside an allocation on the device.
     Device,
     /// Inside a pinned allocation.
     Pinned,
@@ -30,22 +26,18 @@ pub(crate) enum Place {
     Pageable,
 }
 
-/// The allocation of an address, for queries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
     pub(crate) place: Place,
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) context: u64,
-    /// Index of its device.
     pub(crate) device: usize,
     pub(crate) id: u64,
-    /// Its block, if it is on the device.
     pub(crate) block: Option<DeviceBlock>,
 }
 
 impl Driver {
-    /// Allocates device memory in the current context.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, CUresult> {
         let (context, Context { device, slot, .. }) = self.current()?;
         if bytes == 0 {
@@ -159,7 +151,6 @@ impl Driver {
         }
     }
 
-    /// The block that begins at an address.
     pub(crate) fn device_block_at(&self, address: u64) -> Result<DeviceBlock, CUresult> {
         let tables = self.tables.lock();
         match tables.device.holding(address, 1) {
@@ -168,7 +159,6 @@ impl Driver {
         }
     }
 
-    /// Address of the host arena in this process, if there is one.
     pub(crate) fn host_base(&self) -> Option<u64> {
         match &self.link {
             Link::Live(live) => Some(live.host_base()),
@@ -183,7 +173,6 @@ impl Driver {
         }
     }
 
-    /// Free and total bytes of the device.
     pub(crate) fn memory_info(&self) -> Result<(u64, u64), CUresult> {
         let (_, Context { device, .. }) = self.current()?;
         match self.link.call_on(device, &Request::MemoryInfo)? {
@@ -198,7 +187,6 @@ impl Driver {
         }
     }
 
-    /// Allocates pinned host memory; returns its address.
     pub(crate) fn allocate_pinned(&self, bytes: u64, flags: u32) -> Result<u64, CUresult> {
         let (context, _) = self.current()?;
         let all = CUmemHostAlloc_flags::PORTABLE.0
@@ -235,7 +223,6 @@ impl Driver {
         Ok(())
     }
 
-    /// The address on the device of pinned or managed memory.
     pub(crate) fn device_pointer(&self, address: u64) -> Result<u64, CUresult> {
         match self.allocation(address)?.place {
             Place::Pinned | Place::Managed => Ok(address),
@@ -244,7 +231,6 @@ impl Driver {
         }
     }
 
-    /// The flags with which pinned memory was allocated or registered.
     pub(crate) fn pinned_flags(&self, address: u64) -> Result<u32, CUresult> {
         let tables = self.tables.lock();
         if let Some((_, _, registered)) = tables.holdings.registered.holding(address, 1) {
@@ -305,7 +291,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes a part of the host arena for a copy in preparation.
     pub(crate) fn stage(&self, bytes: u64) -> Result<u64, CUresult> {
         let mut tables = self.tables.lock();
         self.take_host(&mut tables, bytes, HostBlock::Busy)
@@ -321,7 +306,6 @@ impl Driver {
         }
     }
 
-    /// Frees a staged part.
     pub(crate) fn unstage(&self, offset: u64) {
         self.tables.lock().host.remove(offset);
     }
@@ -376,7 +360,6 @@ impl Driver {
         Some((live.host_base() + start, length, *block))
     }
 
-    /// The allocation of an address; none for pageable memory.
     pub(crate) fn allocation(&self, address: u64) -> Result<Allocation, CUresult> {
         let tables = self.tables.lock();
         let device_of = |context: u64| {

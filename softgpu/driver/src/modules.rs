@@ -14,21 +14,18 @@ use crate::raw::Bytes;
 use crate::tables::{BlockKind, Function, Module, Tables};
 
 impl Driver {
-    /// Loads the image at an address into the current context.
     pub(crate) fn load_module(&self, image: Bytes) -> Result<u64, LoadError> {
         let (context, _) = self.current()?;
         let image = self.image_at(image)?;
         Ok(self.keep_module(context, Arc::new(image), None))
     }
 
-    /// Loads the image in a file.
     pub(crate) fn load_module_file(&self, path: &str) -> Result<u64, LoadError> {
         let (context, _) = self.current()?;
         let image = self.image_in(path)?;
         Ok(self.keep_module(context, Arc::new(image), None))
     }
 
-    /// Adds a module, perhaps of a library.
     pub(crate) fn keep_module(&self, context: u64, image: Arc<Image>, library: Option<u64>) -> u64 {
         let module = Module {
             context,
@@ -57,7 +54,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Removes a module, its functions and its variables.
     pub(crate) fn forget_module(&self, handle: u64) {
         let globals = {
             let mut tables = self.tables.lock();
@@ -71,7 +67,7 @@ impl Driver {
             module.globals
         };
         for address in globals.into_values() {
-            // A variable that went with its context is gone already.
+            // A variable that was freed with its context is not there any more.
             let _ = self.ask(
                 device_of_address(address),
                 MemoryRequest::FreeVariable { address },
@@ -107,8 +103,7 @@ impl Driver {
             .collect()
     }
 
-    /// Address and size of a variable. Its memory is allocated at the first query, and reads as
-    /// zero, whatever its initial value.
+    /// Address and size of a variable, allocated at the first query; always initially zero.
     pub(crate) fn module_global(&self, handle: u64, name: &str) -> Result<(u64, u64), CUresult> {
         let (context, bytes, known) = {
             let tables = self.tables.lock();
@@ -131,7 +126,7 @@ impl Driver {
             .map(|module| *module.globals.entry(name.to_owned()).or_insert(address));
         drop(tables);
         if kept != Some(address) {
-            // Another thread was first, or the module is gone.
+            // Another thread was first, or the module was unloaded.
             let _ = self.ask(
                 device_of_address(address),
                 MemoryRequest::FreeVariable { address },

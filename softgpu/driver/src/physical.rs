@@ -1,10 +1,8 @@
-//! Physical memory and address space apart, and memory shared between processes.
-//!
-//! Memory can be passed to another process of the same server as a file descriptor from
+//! Physical memory and address space apart, and memory shared between processes. Memory can be
+//! passed to another process of the same server as a file descriptor from
 //! `cuMemExportToShareableHandle`, or as a handle from `cuIpcGetMemHandle`. Either has a token
-//! known to the server; the memory itself never leaves the server. A token does not keep memory
-//! alive: unlike with CUDA, a descriptor is worthless once the exporter has released the memory.
-//!
+//! known to the server; the memory itself never leaves the server. Unlike with CUDA, a token does
+//! not keep memory alive: a descriptor is worthless once the exporter has released the memory.
 //! Address space belongs to a device here, because each server has its own: that of the current
 //! context, or the first. Memory of another device cannot be mapped there.
 
@@ -88,7 +86,6 @@ impl Driver {
         known.ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Drops a reference to the memory.
     pub(crate) fn release_physical(&self, handle: u64) -> Result<(), CUresult> {
         let Physical { device, number, .. } = self.physical(handle)?;
         self.ask(device, MemoryRequest::Release { handle: number })?;
@@ -102,7 +99,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Adds a reference to the memory mapped at an address.
     pub(crate) fn retain_physical(&self, address: u64) -> Result<u64, CUresult> {
         let BlockKind::Mapping {
             handle, physical, ..
@@ -120,7 +116,6 @@ impl Driver {
         Ok(handle)
     }
 
-    /// The requested properties of physical memory.
     pub(crate) fn physical_properties(&self, handle: u64) -> Result<CUmemAllocationProp, CUresult> {
         let Physical { device, wishes, .. } = self.physical(handle)?;
         Ok(CUmemAllocationProp {
@@ -197,7 +192,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Unmaps whole mappings.
     pub(crate) fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         self.check_reserved(address, bytes)?;
         // Work that still uses the memory may finish, as with CUDA's free.
@@ -215,7 +209,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for all contexts of the device that an address lies on.
     fn synchronise_device_of(&self, address: u64) -> Result<(), CUresult> {
         let device = device_of_address(address);
         let contexts: Vec<u64> = {
@@ -231,7 +224,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Sets the device's access rights to whole mappings.
     pub(crate) fn set_access(
         &self,
         address: u64,
@@ -258,7 +250,6 @@ impl Driver {
         Ok(())
     }
 
-    /// A device's access rights to the mapping at an address.
     pub(crate) fn access(
         &self,
         location: CUmemLocation,
@@ -272,7 +263,6 @@ impl Driver {
         }
     }
 
-    /// Exports memory as a descriptor for another process.
     pub(crate) fn export_physical(
         &self,
         handle: u64,
@@ -301,7 +291,6 @@ impl Driver {
         Ok(file.into_raw_fd())
     }
 
-    /// Imports a descriptor's memory.
     pub(crate) fn import_physical(
         &self,
         descriptor: i32,
@@ -331,7 +320,6 @@ impl Driver {
         Ok(self.note_physical(device, number, bytes, wishes))
     }
 
-    /// A handle of an allocation for another process.
     pub(crate) fn ipc_handle(&self, address: u64) -> Result<CUipcMemHandle, CUresult> {
         self.current()?;
         let (start, _) = self.block_with_start(address)?;
@@ -344,7 +332,6 @@ impl Driver {
         Ok(CUipcMemHandle { reserved })
     }
 
-    /// Maps another process's allocation at an address of this one.
     pub(crate) fn open_ipc(&self, handle: &CUipcMemHandle, flags: u32) -> Result<u64, CUresult> {
         let (context, found) = self.current()?;
         if flags != LAZY_ENABLE_PEER_ACCESS {
@@ -368,7 +355,6 @@ impl Driver {
         Ok(address)
     }
 
-    /// Unmaps such an allocation.
     pub(crate) fn close_ipc(&self, address: u64) -> Result<(), CUresult> {
         let block = self.device_block_at(address)?;
         let BlockKind::Shared { token } = block.kind else {
@@ -391,7 +377,6 @@ impl Driver {
     }
 }
 
-/// Identifies memory between processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     low: u64,
@@ -404,7 +389,6 @@ impl Token {
         Self { low, high, bytes }
     }
 
-    /// The request to map its memory at an address of this process.
     pub(crate) fn open(self, context: u64) -> MemoryRequest {
         let Self { low, high, .. } = self;
         MemoryRequest::OpenShared { context, low, high }

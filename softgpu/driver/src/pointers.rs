@@ -9,7 +9,6 @@ use crate::tables::BlockKind;
 
 const VALUE_BYTES: usize = 8;
 
-/// The value of an attribute, as its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     bytes: [u8; VALUE_BYTES],
@@ -43,7 +42,6 @@ impl Value {
 }
 
 impl Driver {
-    /// `cuPointerGetAttribute`.
     pub(crate) fn write_pointer_attribute(
         &self,
         to: Bytes,
@@ -144,7 +142,6 @@ impl Driver {
     }
 }
 
-/// An attribute's value for an unknown address.
 fn absent(attribute: CUpointer_attribute) -> Result<Value, CUresult> {
     use CUpointer_attribute as A;
     Ok(match attribute {

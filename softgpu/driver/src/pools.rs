@@ -1,11 +1,7 @@
-//! Memory pools.
-//!
-//! A pool reserves bytes of its device at the server (`softgpu/server`'s `pool`). An allocation has
-//! its memory when the call returns; a free is stream-ordered. If the device is full while frees
-//! are pending, allocation waits for them and retries, which CUDA allows with internal
-//! dependencies.
-//!
-//! Sharing a pool with other processes is not supported: no pool can be created for it.
+//! Memory pools. A pool reserves bytes of its device at the server (`softgpu/server`'s `pool`). An
+//! allocation has its memory when the call returns; a free is stream-ordered. If the device is full
+//! while frees are pending, allocation waits for them and retries, which CUDA allows with internal
+//! dependencies. No pool can be created for sharing with other processes.
 
 use abi::types::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
@@ -19,7 +15,6 @@ use crate::link::device_of_address;
 use crate::tables::{BlockKind, DeviceBlock, Stream};
 
 impl Driver {
-    /// The device of a location.
     pub(crate) fn located(&self, location: CUmemLocation) -> Result<usize, CUresult> {
         match location.kind {
             CUmemLocationType::DEVICE => self.check_device(abi::types::CUdevice(location.id)),
@@ -30,7 +25,6 @@ impl Driver {
         }
     }
 
-    /// Handle of a device's default pool.
     pub(crate) fn default_pool(&self, device: usize) -> u64 {
         let mut tables = self.tables.lock();
         if let Some(&handle) = tables.holdings.default_pools.get(&device) {
@@ -42,7 +36,6 @@ impl Driver {
         handle
     }
 
-    /// Handle of a device's current pool.
     pub(crate) fn current_pool(&self, device: usize) -> u64 {
         let current = {
             let tables = self.tables.lock();
@@ -51,7 +44,6 @@ impl Driver {
         current.unwrap_or_else(|| self.default_pool(device))
     }
 
-    /// Sets the pool for later allocations in the device's streams.
     pub(crate) fn set_current_pool(&self, device: usize, handle: u64) -> Result<(), CUresult> {
         if self.pool(handle)?.device != device {
             return Err(CUresult::INVALID_VALUE);
@@ -226,7 +218,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns a pool's unused memory to the device.
     pub(crate) fn trim_pool(&self, handle: u64, keep_bytes: u64) -> Result<(), CUresult> {
         let Pool { device, number, .. } = self.pool(handle)?;
         let request = MemoryRequest::TrimPool {
@@ -267,7 +258,6 @@ impl Driver {
         })
     }
 
-    /// Records memory that the server has allocated for this process.
     pub(crate) fn note_block(&self, address: u64, bytes: u64, context: u64, kind: BlockKind) {
         let mut tables = self.tables.lock();
         let id = tables.new_handle();

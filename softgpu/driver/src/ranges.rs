@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// Taken ranges, by first address.
 #[derive(Debug)]
 pub(crate) struct Ranges<T> {
     taken: BTreeMap<u64, (u64, T)>,
@@ -17,7 +16,6 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T> Ranges<T> {
-    /// Inserts a range whose address was chosen elsewhere.
     pub(crate) fn insert(&mut self, start: u64, bytes: u64, owner: T) {
         self.taken.insert(start, (bytes, owner));
     }
@@ -57,7 +55,6 @@ impl<T> Ranges<T> {
         is_inside.then_some((start, *length, owner))
     }
 
-    /// The ranges that overlap a range.
     pub(crate) fn within_mut(&mut self, address: u64, bytes: u64) -> impl Iterator<Item = &mut T> {
         let end = address.saturating_add(bytes);
         let first = self.taken.range(..=address).next_back();
@@ -68,7 +65,6 @@ impl<T> Ranges<T> {
             .map(|(_, (_, owner))| owner)
     }
 
-    /// Removes an owner's ranges.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.taken.retain(|_, (_, owner)| keep(owner));
     }

@@ -1,8 +1,6 @@
-//! The application's pointers, as parameter types of the exported functions.
-//!
-//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
-//! states for the duration of the call. Null is checked here, once. All of the library's access to
-//! the application's memory is in this file.
+//! The application's pointers, as parameter types of the exported functions. As in C, a pointer is
+//! null, or valid as the prototype states for the duration of the call. Null is checked here, once.
+//! All of the library's access to the application's memory is in this file.
 
 #![expect(
     unsafe_code,
@@ -13,20 +11,16 @@ use std::ffi::{CStr, c_char, c_void};
 
 use abi::types::CUresult;
 
-/// Destination of a result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-/// Address of an argument.
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
-/// Bytes of the application.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Bytes(*mut u8);
 
-/// A NUL-terminated text.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
@@ -49,8 +43,7 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface the caller lends a place for a
-        // `T`.
+        // SAFETY: not null, so by the contract of the C interface a place for a `T`.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
@@ -60,13 +53,11 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` longer than
-        // `index`.
+        // SAFETY: not null, so by the contract of the C interface an array longer than `index`.
         unsafe { self.0.add(index).write_unaligned(value) };
         Ok(())
     }
 
-    /// The same place for a value of another type.
     pub(crate) fn cast<U>(&self) -> Out<U> {
         Out(self.0.cast())
     }
@@ -76,12 +67,10 @@ impl<T> Out<T> {
         self.0
     }
 
-    /// Stores a result if it is wanted.
     pub(crate) fn set_if_wanted(&self, value: T) {
         let _ = self.set(value);
     }
 
-    /// The value of an argument that is both input and output.
     pub(crate) fn get(&self) -> Result<T, CUresult>
     where
         T: Copy,
@@ -100,8 +89,7 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` longer than
-        // `index`.
+        // SAFETY: not null, so by the contract of the C interface an array longer than `index`.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 }
@@ -136,7 +124,6 @@ impl Bytes {
         Self(std::ptr::with_exposed_provenance_mut(address as usize))
     }
 
-    /// The bytes for reading.
     pub(crate) fn with<R>(
         self,
         count: usize,
@@ -145,12 +132,11 @@ impl Bytes {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `count` readable bytes, which the
-        // caller does not change during the call. The slice does not outlive the closure.
+        // SAFETY: not null, so by the contract of the C interface `count` readable bytes, unchanged
+        // during the call. The slice does not outlive the closure.
         Ok(read(unsafe { std::slice::from_raw_parts(self.0, count) }))
     }
 
-    /// The bytes for writing.
     pub(crate) fn with_mut<R>(
         self,
         count: usize,
@@ -160,8 +146,7 @@ impl Bytes {
             return Err(CUresult::INVALID_VALUE);
         }
         // SAFETY: not null, so by the contract of the C interface `count` writable bytes without
-        // other users during the call; any bytes are a value of u8. The slice does not outlive the
-        // closure.
+        // other users during the call; any bytes are a value of u8. The slice stays in the closure.
         Ok(write(unsafe {
             std::slice::from_raw_parts_mut(self.0, count)
         }))
@@ -183,8 +168,8 @@ impl Bytes {
     pub(crate) fn text_with_prefix(self, prefix: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         while text.len() < bytes_max {
-            // SAFETY: by the contract of the C interface an image that is longer than the part read
-            // so far, because that had neither its NUL nor a byte of another kind of image.
+            // SAFETY: by the contract of the C interface an image longer than the part read so far,
+            // which had neither its NUL nor a byte of another kind of image.
             let byte = unsafe { self.0.add(text.len()).read() };
             if byte == 0 {
                 return (text.len() >= prefix.len()).then_some(text);
@@ -266,7 +251,6 @@ impl Extra {
         self.0.is_null()
     }
 
-    /// The packed parameters.
     pub(crate) fn packed(self) -> Result<Vec<u8>, CUresult> {
         let (mut buffer, mut size) = (Bytes(std::ptr::null_mut()), 0);
         for pair in 0..EXTRA_MAX {
@@ -301,7 +285,6 @@ pub(crate) fn keep_off(start: u64, bytes: u64) -> Result<(), CUresult> {
     mapped.map(|_| ()).map_err(|_| CUresult::OUT_OF_MEMORY)
 }
 
-/// A handle in the application's form.
 pub(crate) fn handle(number: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(number as usize)
 }

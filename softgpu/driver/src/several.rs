@@ -15,10 +15,9 @@ const NO_SYNC_AFTER: u32 = 2;
 const DEVICES_MAX: u32 = 64;
 
 impl Driver {
-    /// Launches one kernel on several devices, on one stream of each.
-    ///
-    /// Launches on several devices that wait for each other must not overlap. Unless the flags
-    /// permit it, this call waits before and after: slower than CUDA, and allowed.
+    /// Launches one kernel on several devices, on one stream of each. Launches that wait for each
+    /// other must not overlap. Unless the flags permit it, this call waits before and after: slower
+    /// than CUDA, and allowed.
     pub(crate) fn launch_on_several(
         &self,
         launches: &In<CUDA_LAUNCH_PARAMS>,

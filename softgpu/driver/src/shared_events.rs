@@ -1,5 +1,4 @@
 //! Events shared between processes: of `CU_EVENT_INTERPROCESS`, and from `cuIpcOpenEventHandle`.
-//!
 //! Such an event is some words of device memory (`softgpu::wire::SharedEvent`), which each process
 //! has at an address of its own. The server counts a record during the call, so that other
 //! processes see it from then on; the stream writes the record's number when it reaches it. As with
@@ -21,18 +20,15 @@ const LOOK_NS: u64 = 20_000;
 /// "softgpue", at the head of a handle.
 const MAGIC: [u8; 8] = *b"softgpue";
 
-/// Address of an event's words in this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {
     event: SharedEvent,
-    /// Whether another process created them.
     is_opened: bool,
     /// Number of this process's last record; 0 if there is none.
     own_last: u64,
 }
 
 impl Driver {
-    /// Allocates words for a new event, if its flags are those of a shared one.
     pub(crate) fn new_words(&self, flags: u32) -> Result<Words, CUresult> {
         if flags & FLAGS != FLAGS {
             return Err(CUresult::INVALID_VALUE);
@@ -51,7 +47,6 @@ impl Driver {
         })
     }
 
-    /// A handle of an event for another process.
     pub(crate) fn ipc_event_handle(&self, handle: u64) -> Result<CUipcEventHandle, CUresult> {
         self.current()?;
         let words = self.event(handle)?.shared;
@@ -128,7 +123,7 @@ impl Driver {
         };
         let device = device_of_address(words.event.address);
         if device != self.context(stream.context)?.device {
-            // A server that is gone reports nothing more; then the stream need not wait either.
+            // A server that has ended reports nothing more; then the stream need not wait either.
             return self.wait_across(stream, move || {
                 let _ = self.reach(words, number);
             });
@@ -142,7 +137,6 @@ impl Driver {
         self.submit(stream, wait).map(drop)
     }
 
-    /// Waits for a shared event's last record.
     pub(crate) fn synchronise_shared(&self, event: &Event, words: Words) -> Result<(), CUresult> {
         match (self.awaited(words)?, event.last) {
             (None, _) => Ok(()),
@@ -153,7 +147,6 @@ impl Driver {
         }
     }
 
-    /// Whether a shared event's last record was reached, as the result of `cuEventQuery`.
     pub(crate) fn query_shared(&self, words: Words) -> Result<(), CUresult> {
         match self.awaited(words)? {
             None => Ok(()),
@@ -197,7 +190,6 @@ impl Driver {
             } else {
                 MemoryRequest::FreeVariable { address }
             };
-            // Words that went with their context are gone already.
             let _ = self.ask(device_of_address(address), request);
         }
     }
@@ -208,7 +200,6 @@ impl Driver {
         Ok((!is_reached).then_some(number))
     }
 
-    /// Polls until a record is reached.
     fn reach(&self, words: Words, number: u64) -> Result<(), CUresult> {
         while !self.record_state(words, number)?.1 {
             self.link.sleep(LOOK_NS);

@@ -13,14 +13,12 @@ const STREAMS_USUAL: usize = 64;
 /// The meaning of stream 0, which depends on the form of the entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// The context's legacy stream.
     Legacy,
     /// The calling thread's stream (`_ptsz`, `_ptds`).
     PerThread,
 }
 
 impl Driver {
-    /// Creates a stream of a context; returns its handle.
     pub(crate) fn create_stream(
         &self,
         context: u64,
@@ -83,7 +81,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Creates a stream for the application.
     pub(crate) fn create_asked_stream(&self, flags: u32, priority: i32) -> Result<u64, CUresult> {
         let kind = match CUstream_flags(flags) {
             CUstream_flags::DEFAULT => StreamKind::Blocking,
@@ -117,7 +114,6 @@ impl Driver {
         self.handle_ended(ended)
     }
 
-    /// The stream of an application's handle.
     pub(crate) fn stream(&self, handle: CUstream, flavour: Flavour) -> Result<Stream, CUresult> {
         let handle = match (handle.0.addr() as u64, flavour) {
             (0, Flavour::Legacy) | (1, _) => self.current()?.1.legacy,
@@ -148,10 +144,8 @@ impl Driver {
         self.check_context(stream.context)
     }
 
-    /// Waits for all work on the selected streams.
     pub(crate) fn await_streams(&self, is_asked: impl Fn(&Stream) -> bool) -> Result<(), CUresult> {
-        // Most contexts have few streams, and this must not allocate for them: the process may wait
-        // at a time when no thread can use `malloc` any more.
+        // For few streams this must not allocate: perhaps no thread can use `malloc` any more.
         let mut first = [None; STREAMS_USUAL];
         let mut further = Vec::new();
         for (index, last) in self.tables.lock().last_commands(is_asked).enumerate() {

@@ -1,8 +1,6 @@
-//! The objects behind the application's handles.
-//!
-//! A handle is a number that was never used before. A number that is not in its table is invalid,
-//! with no other consequence. (For tests of programs that must cope with it, handles of functions
-//! and kernels can be reused.)
+//! The objects behind the application's handles. A handle is a number that was never used before;
+//! one that is not in its table is invalid, with no other consequence. (For tests, handles of
+//! functions and kernels can be reused.)
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -26,13 +24,11 @@ use crate::shared_events::Words;
 /// First handle, and the distance of handles: like aligned addresses, and never a default stream.
 pub(crate) const HANDLE_STEP: u64 = 0x100;
 
-/// All objects of the process.
 #[derive(Debug)]
 pub(crate) struct Tables {
     handle_last: u64,
     /// Handles of removed functions and kernels, if they are reused.
     ended: Vec<u64>,
-    /// By device.
     pub(crate) primaries: Vec<Primary>,
     pub(crate) contexts: HashMap<u64, Context>,
     /// Descriptors of resources, which live as long as the process.
@@ -52,9 +48,7 @@ pub(crate) struct Tables {
     pub(crate) holdings: Holdings,
     pub(crate) graphs: Graphs,
     pub(crate) captures: Captures,
-    /// Device memory by address.
     pub(crate) device: Ranges<DeviceBlock>,
-    /// The host arena by offset.
     pub(crate) host: Ranges<HostBlock>,
 }
 
@@ -67,12 +61,9 @@ pub(crate) struct Primary {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
-    /// Index of its device.
     pub(crate) device: usize,
-    /// Slot at the server.
     pub(crate) slot: u32,
     pub(crate) flags: u32,
-    /// Handle of its legacy default stream.
     pub(crate) legacy: u64,
     /// Number of attaches minus detaches; 1 at creation.
     pub(crate) attached: u32,
@@ -82,30 +73,25 @@ pub(crate) struct Context {
     pub(crate) is_locked: bool,
 }
 
-/// A green context's own parts, besides its default stream: the rest is its primary context's.
+/// Besides its default stream; the rest is its primary context's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Green {
-    /// Its handle as a green context.
     pub(crate) handle: u64,
     pub(crate) primary: u64,
     pub(crate) sms: u32,
 }
 
-/// The contents of a descriptor of resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resources {
-    /// Index of the device.
     pub(crate) device: usize,
     pub(crate) sms: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
-    /// Slot at the server.
     pub(crate) slot: u32,
     /// The context whose memory and code it uses; never a green context.
     pub(crate) context: u64,
-    /// Its green context, if any.
     pub(crate) green: Option<u64>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
@@ -121,14 +107,11 @@ pub(crate) struct Event {
     pub(crate) flags: u32,
     /// Its last record by this process, if there was one.
     pub(crate) last: Option<Point>,
-    /// Set if other processes may share it.
     pub(crate) shared: Option<Words>,
 }
 
-/// A point in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// Slot of the stream.
     pub(crate) stream: u32,
     pub(crate) seq: u64,
 }
@@ -138,9 +121,7 @@ pub(crate) struct Module {
     pub(crate) context: u64,
     pub(crate) image: Arc<Image>,
     pub(crate) library: Option<u64>,
-    /// Handles of the requested functions.
     pub(crate) functions: HashMap<String, u64>,
-    /// Addresses of the requested variables.
     pub(crate) globals: HashMap<String, u64>,
 }
 
@@ -157,7 +138,6 @@ pub(crate) struct Function {
     pub(crate) is_maximum_set: bool,
 }
 
-/// The effect of a function.
 #[derive(Debug)]
 pub(crate) enum Kernel {
     Computes(Builtin),
@@ -175,7 +155,6 @@ pub(crate) struct DeviceBlock {
     pub(crate) has_sync_memops: bool,
 }
 
-/// Origin of device memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum BlockKind {
     /// Allocated.
@@ -196,7 +175,6 @@ pub(crate) enum BlockKind {
     },
 }
 
-/// Use of a part of the host arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostBlock {
     /// The application's.
@@ -211,14 +189,13 @@ pub(crate) enum HostBlock {
 
 impl Stream {
     /// Whether a query or a wait of stream `asked` covers this one: the legacy stream covers the
-    /// blocking streams of its context too (CUDA driver API, "Stream synchronization behavior").
+    /// blocking streams of its context (CUDA driver API, "Stream synchronization behavior").
     pub(crate) fn is_answered_by(&self, asked: &Self) -> bool {
         let is_blocking = self.kind == StreamKind::Blocking && self.context == asked.context;
         self.slot == asked.slot || asked.kind == StreamKind::Legacy && is_blocking
     }
 
-    /// Whether it belongs to that context, which may be green; a primary context also has the
-    /// streams of its green ones.
+    /// Whether it belongs to that context; a primary one also has its green ones' streams.
     pub(crate) fn is_of(&self, context: u64) -> bool {
         self.context == context || self.green == Some(context)
     }
@@ -251,7 +228,6 @@ impl Tables {
         }
     }
 
-    /// Empty tables for this many devices.
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             handle_last: 0,
@@ -290,7 +266,6 @@ impl Tables {
         self.ended.pop().unwrap_or_else(|| self.new_handle())
     }
 
-    /// Releases the handle of a function or a kernel.
     pub(crate) fn end_code_handle(&mut self, handle: u64) {
         if reuses_handles() {
             self.ended.push(handle);
@@ -406,7 +381,6 @@ impl StreamSlots {
         self.free[slot as usize / STREAMS].push(slot);
     }
 
-    /// Number of the last command.
     pub(crate) fn submitted(&self, slot: u32) -> u64 {
         self.submitted[slot as usize]
     }
@@ -419,7 +393,6 @@ impl StreamSlots {
             .collect()
     }
 
-    /// Counts a command of the slot.
     pub(crate) fn advance(&mut self, slot: u32) {
         self.submitted[slot as usize] += 1;
     }

@@ -24,14 +24,13 @@ impl Drop for ThreadStreams {
     fn drop(&mut self) {
         if let Some(driver) = driver::live() {
             for stream in self.0.values() {
-                // If its context is gone, so is the stream.
+                // The stream was destroyed if its context was.
                 let _ = driver.destroy_stream(*stream);
             }
         }
     }
 }
 
-/// The current context's handle, if there is one.
 pub(crate) fn current() -> Option<u64> {
     CONTEXTS
         .try_with(|stack| stack.borrow().last().copied())
@@ -39,7 +38,6 @@ pub(crate) fn current() -> Option<u64> {
         .flatten()
 }
 
-/// Makes a context current until [`pop`].
 pub(crate) fn push(context: u64) -> Result<(), CUresult> {
     with_stack(|stack| {
         if stack.len() >= STACK_MAX {
@@ -50,12 +48,10 @@ pub(crate) fn push(context: u64) -> Result<(), CUresult> {
     })
 }
 
-/// Removes and returns the current context.
 pub(crate) fn pop() -> Result<u64, CUresult> {
     with_stack(|stack| stack.pop().ok_or(CUresult::INVALID_CONTEXT))
 }
 
-/// Replaces the current context; `None` removes it.
 pub(crate) fn replace(context: Option<u64>) -> Result<(), CUresult> {
     with_stack(|stack| {
         stack.pop();
@@ -85,7 +81,6 @@ pub(crate) fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptur
     CUstreamCaptureMode(CAPTURE_MODE.replace(mode.0))
 }
 
-/// What captures may forbid this thread.
 pub(crate) fn capture_mode() -> CUstreamCaptureMode {
     CUstreamCaptureMode(CAPTURE_MODE.get())
 }

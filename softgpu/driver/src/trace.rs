@@ -1,9 +1,8 @@
 //! Times of kernels for the stand-in CUPTI (`softgpu/cupti`), which calls functions that NVIDIA's
-//! drivers do not have (`crate::exports`).
-//!
-//! The server reports each kernel's stream and times, and kernels of a stream complete in the order
-//! in which they were put. The driver therefore remembers what it has put, by stream, and joins the
-//! two. If two threads launch into one stream at the same instant, the kernels may be confused.
+//! drivers do not have (`crate::exports`). The server reports each kernel's stream and times, and
+//! kernels of a stream complete in the order in which they were put. The driver therefore remembers
+//! what it has put, by stream, and joins the two. If two threads launch into one stream at the same
+//! instant, the kernels may be confused.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
@@ -17,7 +16,6 @@ use crate::driver::Driver;
 use crate::link::{Link, stream_of};
 use crate::tables::Stream;
 
-/// Kernels put and not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     is_on: AtomicBool,
@@ -26,7 +24,6 @@ pub(crate) struct Trace {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By slot of the stream.
     put: HashMap<u32, VecDeque<Traced>>,
     /// Completed kernels taken of each device.
     taken: Vec<u64>,
@@ -34,7 +31,6 @@ struct State {
     names: HashMap<Vec<u8>, &'static CStr>,
 }
 
-/// A kernel as it was put.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced {
     name: Vec<u8>,
@@ -48,7 +44,6 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// A launch of a kernel.
     pub(crate) fn new(
         name: &CStr,
         (grid, block): ([u32; 3], [u32; 3]),
@@ -90,12 +85,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether the trace is on.
     pub(crate) fn is_tracing(&self) -> bool {
         self.trace.is_on.load(Ordering::Relaxed)
     }
 
-    /// Records that one call has put these kernels on a stream.
     pub(crate) fn note_put(&self, stream: &Stream, kernels: impl IntoIterator<Item = Traced>) {
         let mut state = self.trace.state.lock();
         state.calls += 1;

@@ -53,8 +53,8 @@ impl Driver {
         })
     }
 
-    /// Checks an operation of a batch; `None` for a barrier, as streams of the software GPU are
-    /// always in order with memory.
+    /// Checks an operation of a batch; `None` for a barrier: streams here are always in order with
+    /// memory.
     pub(crate) fn check_batched(
         &self,
         operation: &CUstreamBatchMemOpParams,

@@ -1,13 +1,10 @@
-//! The devices visible to a process: `CUDA_VISIBLE_DEVICES`.
-//!
-//! As NVIDIA documents it (CUDA C++ Programming Guide, "CUDA Environment Variables"): a list of
-//! ordinals or of UUIDs, which may be abbreviated as long as they are unambiguous; the devices get
-//! new ordinals in the order of the list; the first entry that names no device ends it. Here an
-//! entry that repeats a device ends it too.
+//! The devices visible to a process: `CUDA_VISIBLE_DEVICES`, as NVIDIA documents it (CUDA C++
+//! Programming Guide, "CUDA Environment Variables"): a list of ordinals or of UUIDs, which may be
+//! abbreviated as long as they are unambiguous; the devices get new ordinals in the order of the
+//! list; the first entry that names no device ends it, here also one that repeats a device.
 
 use protocol::hello::format_uuid;
 
-/// Prefix of UUIDs.
 const PREFIX: &str = "GPU-";
 
 /// Whether an entry of the list is a UUID.

@@ -1,6 +1,6 @@
 //! The driver as seen by programs: C programs linked against it, in real and in virtual time.
 
-// The attribute tells lints that the helpers belong to a test.
+// For lints: the helpers belong to a test.
 #[cfg(test)]
 mod common;
 
@@ -159,8 +159,8 @@ fn graphs_compute_what_their_nodes_say_and_change_as_told() {
         let counted = |name: &str| count(&stats, "graphs", name);
         assert_eq!(counted("launches"), 0, "{stats}");
         assert_eq!(counted("graph_kernels"), counted("graph_kernels_completed"));
-        // 2 launches of 3 kernels, 3 of 2, 5 that fill once (1 of them disabled), 1 of a child, 1
-        // of empty nodes, 6 that allocate and fill.
+        // 2 launches of 3 kernels, 3 of 2, 5 that fill once (1 disabled), 1 of a child, 1 of empty
+        // nodes, 6 that allocate and fill.
         assert_eq!(counted("graph_launches"), 2 + 3 + 5 + 1 + 1 + 6, "{stats}");
         assert_eq!(counted("graph_kernels"), 6 + 6 + 4 + 1 + 6, "{stats}");
         assert_eq!(stats["memory"]["used_bytes"], 0);

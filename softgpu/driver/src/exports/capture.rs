@@ -44,7 +44,6 @@ fn end(
     ended.map(drop)
 }
 
-/// Destinations of a query's results; null if not wanted.
 struct Answers {
     status: Out<CUstreamCaptureStatus>,
     id: Out<u64>,

@@ -70,7 +70,6 @@ fn check_order(order: CUmemcpySrcAccessOrder, flags: c_uint) -> Result<(), CUres
     }
 }
 
-/// A batch of one-dimensional copies.
 struct Batch {
     to: In<CUdeviceptr>,
     from: In<CUdeviceptr>,
@@ -139,7 +138,6 @@ fn report(failed: &Out<usize>, result: Result<(), (usize, CUresult)>) -> Result<
     })
 }
 
-/// No copy in particular failed.
 const WHOLE: usize = usize::MAX;
 
 /// An operand of a batch, with the bytes of an element.
@@ -231,7 +229,6 @@ fn copy_boxes(
     Ok(())
 }
 
-/// Fills rows.
 fn set(
     driver: &Driver,
     flavour: Flavour,

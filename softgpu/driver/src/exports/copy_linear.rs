@@ -13,7 +13,6 @@ use crate::driver::Driver;
 use crate::raw::Bytes;
 use crate::streams::Flavour;
 
-/// A device address of either width.
 fn number(address: impl Into<Address>) -> u64 {
     address.into().0
 }
@@ -32,14 +31,12 @@ impl From<CUdeviceptr> for Address {
     }
 }
 
-/// One side of a copy with an array.
 enum End {
     Array(CUarray, u64),
     Device(u64),
     Host(Bytes),
 }
 
-/// Copies bytes to or from an array.
 fn copy_array(
     driver: &Driver,
     flavour: Flavour,

@@ -72,8 +72,8 @@ exports! {
     };
 }
 
-/// The bus of "domain:bus:device.function", where domain and function may be missing; `None` if it
-/// is malformed or in an unused domain.
+/// The bus of "domain:bus:device.function", domain and function optional; `None` if malformed or in
+/// an unused domain.
 fn parse_pci(text: &str) -> Option<usize> {
     let (place, function) = text.split_once('.').unwrap_or((text, "0"));
     let parts: Vec<u32> = place

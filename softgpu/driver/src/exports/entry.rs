@@ -46,7 +46,7 @@ exports! {
     };
 }
 
-/// One of our functions, or why there is none. As R525 to R570 answer, before and after `cuInit`: a
+/// One of our functions, or why there is none, as R525 to R570 answer, before and after `cuInit`: a
 /// version above the driver's own, which R580 refuses, is treated like any other.
 fn resolve(
     symbol: &Text,

@@ -123,7 +123,6 @@ exports! {
         };
 }
 
-/// Offset and size of a parameter.
 pub(super) fn param_info(
     function: &Function,
     index: usize,

@@ -31,7 +31,6 @@ pub(super) fn node_handle(node: u64) -> CUgraphNode {
     CUgraphNode(std::ptr::without_provenance_mut(node as usize))
 }
 
-/// The nodes of an array.
 pub(super) fn nodes_of(nodes: &In<CUgraphNode>, count: usize) -> Result<Vec<u64>, CUresult> {
     if count > COUNT_MAX {
         return Err(CUresult::INVALID_VALUE);

@@ -32,7 +32,6 @@ impl Request {
             packed = self.extra.packed()?;
             Arguments::Packed(&packed)
         } else {
-            // Parameters in both ways at once.
             return Err(CUresult::INVALID_VALUE);
         };
         let launch = Launch {

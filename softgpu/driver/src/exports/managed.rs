@@ -13,7 +13,6 @@ use crate::managed::{RangeAttribute, location_of};
 use crate::raw::{Bytes, In, Out};
 use crate::streams::Flavour;
 
-/// Bytes of an `int`.
 const INT_BYTES: usize = 4;
 
 fn write_range_attribute(

@@ -167,7 +167,6 @@ fn pitched(width_bytes: u64, height: u64, element_bytes: c_uint) -> Result<(u64,
     pitch.zip(bytes).ok_or(CUresult::OUT_OF_MEMORY)
 }
 
-/// Start and size of the allocation that contains an address.
 fn range(driver: &Driver, address: u64) -> Result<(u64, u64), CUresult> {
     match driver.allocation(address) {
         Ok(found) if found.place != Place::Pageable => Ok((found.start, found.bytes)),

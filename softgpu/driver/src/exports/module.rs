@@ -174,8 +174,7 @@ pub(super) struct Options {
     pub(super) values: In<*mut c_void>,
 }
 
-/// Writes an image's fault to the caller's log buffer, if there is one. A value is a buffer's
-/// address, or a number in place of one.
+/// Writes an image's fault to the caller's log buffer, if any: the option's value is its address.
 pub(super) fn told<T>(result: Result<T, LoadError>, options: &Options) -> Result<T, CUresult> {
     let error = match result {
         Ok(value) => return Ok(value),

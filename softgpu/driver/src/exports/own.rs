@@ -1,5 +1,4 @@
-//! Functions that only the software GPU has. NVIDIA's drivers have no function of these names, so
-//! that a program can look one up to detect the software GPU.
+//! Functions that only the software GPU has: a program can look one up to detect it.
 
 use std::ffi::c_int;
 
@@ -13,8 +12,7 @@ use crate::raw::Out;
 
 define! {
     softgpu_block_priority(value: Out<c_int>, device: CUdevice)
-        // Whether waiting blocks of the kernel with the highest priority start first, across
-        // processes. Null mode has no blocks.
+        // Whether blocks of the highest priority start first, across processes. Null: no blocks.
         crate::door::enter(Care::None, move |driver| {
             let ways = driver.gpu(device)?.ways.ok_or(CUresult::NOT_SUPPORTED)?;
             value.set(ways.block_priority.into())

@@ -16,7 +16,6 @@ impl Driver {
         handle
     }
 
-    /// Destroys a graph of the application.
     pub(crate) fn destroy_graph(&'static self, graph: u64) -> Result<(), CUresult> {
         let mut ended = Ended::default();
         {
@@ -117,7 +116,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Replaces a node's operation by one of the same kind.
     pub(crate) fn set_node_kind(&self, node: u64, kind: Kind) -> Result<(), CUresult> {
         let graphs = &mut self.tables.lock().graphs;
         let node = graphs.node_mut(node)?;
@@ -176,7 +174,6 @@ impl Tables {
         Ok(handle)
     }
 
-    /// Copies a graph, with new nodes.
     pub(crate) fn clone_graph(&mut self, original: u64) -> Result<u64, CUresult> {
         let from = self.graphs.graph(original)?.clone();
         let handle = self.new_handle();

@@ -14,46 +14,36 @@ use crate::memory::Place;
 use crate::tables::{Event, Point, Stream, Tables};
 use crate::trace::Traced;
 
-/// A graph that can be launched.
 #[derive(Debug)]
 pub(crate) struct Exec {
-    /// Its slot at the server.
     pub(crate) slot: u32,
-    /// The graph that it was made from, which may be gone.
+    /// The graph that it was made from, perhaps destroyed since.
     pub(crate) graph: u64,
     pub(crate) flags: u64,
     pub(crate) nodes: Vec<ExecNode>,
-    /// Its nodes as sent to the server.
     pub(crate) plan: Plan,
     /// Its last launch, which the next one follows.
     last: Option<Point>,
-    /// User objects that it keeps alive.
     objects: Vec<(u64, u32)>,
 }
 
-/// A node of an executable, under the handle of the original node.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecNode {
     pub(crate) node: u64,
     pub(crate) kind: Kind,
     pub(crate) is_enabled: bool,
-    /// Indices of the nodes that it depends on.
     pub(crate) before: Vec<usize>,
     /// For a child graph node, the nodes of its graph.
     pub(crate) child: Vec<Self>,
 }
 
-/// The operations of a launch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     works: Vec<Work>,
-    /// Its kernels, in order.
     kernels: Vec<Traced>,
     /// Host calls, in the order of their numbers.
     calls: Vec<HostWork>,
-    /// Events recorded, in the order of their numbers.
     records: Vec<u64>,
-    /// Events waited for.
     waits: Vec<u64>,
     /// Memory allocated and freed, in order.
     memory: Vec<MemoryStep>,
@@ -74,7 +64,6 @@ const FLAGS: u64 = Flags::AUTO_FREE_ON_LAUNCH.0 as u64
     | Flags::USE_NODE_PRIORITY.0 as u64;
 
 impl Driver {
-    /// Instantiates a graph; returns the handle.
     pub(crate) fn instantiate(&self, graph: u64, flags: u64) -> Result<u64, CUresult> {
         if flags & u64::from(Flags::DEVICE_LAUNCH.0) != 0 {
             return Err(CUresult::NOT_SUPPORTED);
@@ -120,7 +109,6 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Replaces the nodes of an executable.
     pub(crate) fn change_exec(
         &self,
         handle: u64,
@@ -300,7 +288,7 @@ impl Driver {
                     builtin: kernel.builtin,
                     params: *kernel.values,
                 });
-                // A kernel whose module is gone has no name.
+                // A kernel of an unloaded module has no name.
                 let function = self.launchable(kernel.function, kernel.context);
                 let name = function.map(|function| function.name).unwrap_or_default();
                 let sizes = (kernel.grid, kernel.block);
@@ -414,7 +402,6 @@ impl Plan {
     }
 }
 
-/// The nodes of a graph for an executable.
 pub(crate) fn exec_nodes(tables: &Tables, graph: u64) -> Result<Vec<ExecNode>, CUresult> {
     let graph = tables.graphs.graph(graph)?;
     let before = graph.dependencies();
@@ -440,7 +427,6 @@ pub(crate) fn exec_nodes(tables: &Tables, graph: u64) -> Result<Vec<ExecNode>, C
         .collect()
 }
 
-/// A graph of the nodes of an executable.
 fn graph_of(tables: &mut Tables, nodes: &[ExecNode]) -> u64 {
     let handle = tables.new_handle();
     let mut graph = Graph::default();

@@ -10,7 +10,6 @@ use super::exec::MemoryStep;
 use crate::driver::Driver;
 use crate::tables::Stream;
 
-/// The blocks of allocation nodes, by address.
 #[derive(Debug, Default)]
 pub(crate) struct GraphMemory {
     blocks: HashMap<u64, Block>,
@@ -67,7 +66,6 @@ impl GraphMemory {
         Some(bytes)
     }
 
-    /// The device has these bytes back.
     fn handle_given_back(&mut self, bytes: u64) {
         self.leaving_bytes = self.leaving_bytes.saturating_sub(stepped(bytes));
     }
@@ -116,7 +114,6 @@ impl GraphMemory {
         })
     }
 
-    /// Resets a high-water mark.
     pub(crate) fn set_attribute(
         &mut self,
         attribute: Attribute,
@@ -139,7 +136,6 @@ fn stepped(bytes: u64) -> u64 {
 }
 
 impl Driver {
-    /// Adds an allocation node; returns it and the address of its block.
     pub(crate) fn add_allocate_node(
         &self,
         graph: u64,
@@ -159,7 +155,6 @@ impl Driver {
         }
     }
 
-    /// Allocates a block for an allocation node.
     fn graph_block(&self, bytes: u64) -> Result<u64, CUresult> {
         let address = self.allocate(bytes)?;
         self.tables.lock().graphs.memory.insert(address, bytes);
@@ -171,7 +166,6 @@ impl Driver {
         released.map_or(Ok(()), |bytes| self.free_graph_block(address, bytes))
     }
 
-    /// Returns a removed block's memory to the device.
     pub(crate) fn free_graph_block(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         let freed = self.free_now(address);
         let memory = &mut self.tables.lock().graphs.memory;
@@ -201,13 +195,11 @@ impl Driver {
             .contains_key(&address)
     }
 
-    /// Size of an allocation node's block.
     pub(crate) fn graph_block_bytes(&self, address: u64) -> Option<u64> {
         let tables = self.tables.lock();
         Some(tables.graphs.memory.blocks.get(&address)?.bytes)
     }
 
-    /// Frees memory if it is a graph's block; returns whether it is.
     pub(crate) fn try_free_graph_block(&self, address: u64) -> Result<bool, CUresult> {
         let is_over = {
             let memory = &mut self.tables.lock().graphs.memory;

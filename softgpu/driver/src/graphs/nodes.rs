@@ -15,7 +15,6 @@ use crate::raw::{Extra, In, Params};
 /// Most contiguous pieces of a copy or fill; more are not supported.
 const PIECES_MAX: usize = 1 << 14;
 
-/// A kernel with its arguments.
 #[derive(Debug)]
 pub(crate) struct KernelNode {
     pub(crate) context: u64,
@@ -77,7 +76,6 @@ impl KernelNode {
 }
 
 impl Driver {
-    /// A kernel node from the application's parameters.
     pub(crate) fn kernel_node(
         &self,
         params: &CUDA_KERNEL_NODE_PARAMS,
@@ -115,7 +113,6 @@ impl Driver {
         Ok(node)
     }
 
-    /// A kernel node of a launch.
     pub(crate) fn node_of_launch(
         &self,
         context: u64,
@@ -139,7 +136,6 @@ impl Driver {
     }
 }
 
-/// A copy, in pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct CopyNode {
     pub(crate) context: u64,
@@ -154,7 +150,6 @@ pub(crate) struct CopyNode {
 }
 
 impl Driver {
-    /// A copy node from the application's parameters.
     pub(crate) fn copy_node(
         &self,
         params: &In<CUDA_MEMCPY3D>,
@@ -281,7 +276,6 @@ impl Side {
     }
 }
 
-/// The address of a side.
 fn base(kind: CUmemorytype, host: u64, device: CUdeviceptr) -> Result<u64, CUresult> {
     match kind {
         CUmemorytype::HOST => Ok(host),
@@ -317,7 +311,6 @@ fn pieces(
     Ok(pieces)
 }
 
-/// A fill, in rows.
 #[derive(Clone, Debug)]
 pub(crate) struct SetNode {
     pub(crate) context: u64,
@@ -350,7 +343,6 @@ impl SetNode {
 }
 
 impl Driver {
-    /// A fill node from the application's parameters.
     pub(crate) fn set_node(
         &self,
         params: &CUDA_MEMSET_NODE_PARAMS,

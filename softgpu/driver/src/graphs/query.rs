@@ -11,7 +11,6 @@ impl Driver {
         Ok(self.tables.lock().graphs.graph(graph)?.nodes.clone())
     }
 
-    /// Nodes without dependencies.
     pub(crate) fn graph_roots(&self, graph: u64) -> Result<Vec<u64>, CUresult> {
         let tables = self.tables.lock();
         let graph = tables.graphs.graph(graph)?;
@@ -31,7 +30,6 @@ impl Driver {
             .collect())
     }
 
-    /// A node's dependencies, or its dependents.
     pub(crate) fn node_neighbours(&self, node: u64, before: bool) -> Result<Vec<u64>, CUresult> {
         let tables = self.tables.lock();
         let graph = tables.graphs.graph(tables.graphs.node(node)?.graph)?;

@@ -36,7 +36,6 @@ impl Driver {
         }
     }
 
-    /// Sets the parameters of one node of an executable.
     pub(crate) fn set_exec_node(&self, exec: u64, node: u64, kind: Kind) -> Result<(), CUresult> {
         self.change_exec(exec, |nodes| {
             let known = find(nodes, node).ok_or(CUresult::INVALID_VALUE)?;

@@ -1,6 +1,5 @@
-//! Builds the driver and the device server, starts servers, compiles and runs `tests/programs`.
-//!
-//! The programs are linked against the driver as any program is against `libcuda.so.1`.
+//! Builds the driver and the device server, starts servers, compiles and runs `tests/programs`,
+//! linked against the driver as any program is against `libcuda.so.1`.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -15,7 +14,6 @@ use tempfile::TempDir;
 pub(crate) fn profile_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        // <target>/<profile>/deps/<test>
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().unwrap().parent().unwrap().to_owned();
         let mut build = Command::new(env!("CARGO"));
@@ -92,20 +90,17 @@ pub(crate) fn program(name: &str) -> Command {
     command
 }
 
-/// Runs a program to its end, which must be a success.
 pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// A server's counters of one program.
 pub(crate) fn stats_of(args: &[&str], program: &str) -> Value {
     let server = Server::start(args);
     run(&mut server.program(program));
     server.finish()
 }
 
-/// A running program, and its first line of output.
 pub(crate) fn start(program: &mut Command) -> (Child, String) {
     let mut child = program.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -124,7 +119,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server in real time.
     pub(crate) fn start(args: &[&str]) -> Self {
         Self::start_in(TempDir::new().unwrap(), args)
     }
@@ -162,7 +156,6 @@ impl Server {
         self.folder.path().join("socket")
     }
 
-    /// A program that uses this server.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = program(name);
         command
@@ -221,14 +214,12 @@ impl Drop for Server {
     }
 }
 
-/// A counter of the server's statistics.
 pub(crate) fn count(stats: &Value, label: &str, counter: &str) -> u64 {
     stats["labels"][label][counter]
         .as_u64()
         .unwrap_or_else(|| panic!("{label} {counter}: {stats}"))
 }
 
-/// A tool's output about the driver's file.
 pub(crate) fn tool(name: &str, args: &[&str]) -> String {
     let library = profile_folder().join("libcuda.so");
     let output = Command::new(name).args(args).arg(library).output().unwrap();
