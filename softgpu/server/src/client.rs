@@ -19,18 +19,13 @@ use crate::shared::Shared;
 use crate::store::Account;
 use crate::world::Holdings;
 
-/// A connected process.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// The label of its counters.
     pub(crate) label: String,
-    /// Its pid, if the kernel reported it.
     pub(crate) pid: Option<u32>,
-    /// Its user, if the kernel reported it.
     pub(crate) uid: Option<u32>,
     /// The pid of the MPS server of its contexts, if MPS is managed.
     pub(crate) mps_server: Option<u32>,
-    /// Its use of the device's memory.
     pub(crate) memory: Account,
     /// Use by its destroyed contexts.
     pub(crate) used_gone: ContextUtilisation,
@@ -38,12 +33,10 @@ pub(crate) struct Client {
     pub(crate) page: Mapping<Shared<DevicePage>>,
     /// Rung when a command completes that a thread waits for.
     pub(crate) bell: Mapping<BellPage>,
-    /// Its addresses.
     pub(crate) space: AddressSpace,
     /// Its memory objects other than addresses.
     pub(crate) holdings: Holdings,
     pub(crate) contexts: [Option<Context>; CONTEXTS],
-    /// By slot.
     pub(crate) streams: Vec<Option<Stream>>,
     /// Nodes of the launchable graphs, by slot.
     pub(crate) graphs: HashMap<u32, Vec<Work>>,
@@ -51,11 +44,10 @@ pub(crate) struct Client {
     pub(crate) graph_nodes: usize,
     /// The model's operation that holds the stream of each host call, by the call's number.
     pub(crate) host_calls: HashMap<u64, (StreamId, u64)>,
-    /// Shut down to tell a client that it is no longer served.
+    /// Shut down to notify a client that it is no longer served.
     pub(crate) socket: Arc<OwnedFd>,
 }
 
-/// A client's addresses.
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) device: DeviceMemory,
@@ -67,7 +59,6 @@ pub(crate) struct AddressSpace {
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) id: ContextId,
-    /// Slot of its legacy stream.
     pub(crate) legacy: Option<u32>,
     /// Slots of its blocking streams, including those being destroyed.
     pub(crate) blocking: Vec<u32>,
@@ -76,7 +67,6 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
-    /// Slot of its context.
     pub(crate) context: u32,
     pub(crate) kind: StreamKind,
     /// Operations submitted to the model and incomplete, in order.
@@ -89,18 +79,14 @@ pub(crate) struct Stream {
     pub(crate) awaited_by_legacy: u64,
 }
 
-/// One operation submitted to the model.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Its number in the model.
     pub(crate) gpu_seq: u64,
     /// The client's number, unless it is one of the server's own orderings.
     pub(crate) seq: Option<u64>,
-    /// Its effect on completion.
     pub(crate) effect: Effect,
 }
 
-/// The effect of a completed operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Nothing.
@@ -186,7 +172,6 @@ impl Client {
         }
     }
 
-    /// Adds the driver's own counts.
     pub(crate) fn add_counts_to(&self, counters: &mut Counters) {
         let add = |to: &mut u64, word: &AtomicU64| {
             *to = to.saturating_add(word.load(Ordering::Relaxed));
@@ -212,7 +197,6 @@ impl Client {
         let _ = error.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Slots of a context's streams.
     pub(crate) fn streams_of(&self, context: u32) -> Vec<u32> {
         (0u32..)
             .zip(&self.streams)
@@ -260,7 +244,6 @@ impl AddressSpace {
         }
     }
 
-    /// Copies bytes from the first to the last.
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
         let mut strip = vec![0; bytes.min(STRIP_BYTES) as usize];
         let mut done = 0;

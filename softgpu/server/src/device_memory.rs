@@ -1,6 +1,4 @@
-//! One client's device addresses.
-//!
-//! Addresses are a client's own; the memory behind them is a [`Store`], which several clients may
+//! One client's device addresses. The memory behind them is a [`Store`], which several clients may
 //! share. Address space can be reserved without memory; mappings lie in it.
 
 use std::collections::BTreeMap;
@@ -13,7 +11,6 @@ use softgpu::wire::{
 
 use crate::store::Store;
 
-/// Allocations and mappings by address, and reserved address space.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     /// Index of the device in the client, which determines its addresses.
@@ -22,7 +19,6 @@ pub(crate) struct DeviceMemory {
     reserved: BTreeMap<u64, u64>,
 }
 
-/// A range of addresses with memory.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Rounded up; a kernel's overrun of a few bytes goes unnoticed there, as on hardware.
@@ -46,7 +42,6 @@ pub(crate) enum Owner {
     Mapping(u64),
 }
 
-/// The device's access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     None,
@@ -54,7 +49,6 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-/// The range of addresses to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Window {
     /// Above 4 GiB.
@@ -74,8 +68,7 @@ impl Default for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Memory without allocations, whose addresses begin at `base`, a
-    /// [`softgpu::wire::device_base`].
+    /// Memory without allocations, from the address `base`, a [`softgpu::wire::device_base`].
     pub(crate) fn at(base: u64) -> Self {
         Self {
             index: base.saturating_sub(DEVICE_BASE) / DEVICE_SPAN_BYTES,
@@ -112,7 +105,6 @@ impl DeviceMemory {
         Some(address)
     }
 
-    /// Removes the block that begins at an address, if `is_it` accepts it.
     pub(crate) fn remove(
         &mut self,
         address: u64,
@@ -135,7 +127,6 @@ impl DeviceMemory {
         ended.map(|(_, block)| block).collect()
     }
 
-    /// The block that contains an address, and its start.
     pub(crate) fn block_at(&self, address: u64) -> Option<(u64, &Block)> {
         let (&start, block) = self.blocks.range(..=address).next_back()?;
         (address - start < block.bytes).then_some((start, block))
@@ -254,13 +245,11 @@ impl DeviceMemory {
             .is_some_and(|(start, block)| start + block.bytes > address)
     }
 
-    /// Address space in use, unordered.
     fn taken(&self) -> impl Iterator<Item = (u64, u64)> {
         let blocks = self.blocks.iter().map(|(&start, b)| (start, b.bytes));
         blocks.chain(self.reserved.iter().map(|(&start, &bytes)| (start, bytes)))
     }
 
-    /// The first address of a gap.
     fn gap(&self, window: Window, bytes: u64, align: u64) -> Option<u64> {
         let (first, end) = self.bounds(window);
         let mut address = first.checked_next_multiple_of(align)?;

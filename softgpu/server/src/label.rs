@@ -6,25 +6,21 @@ use serde::Serialize;
 
 /// Distinct labels with their own counters; further ones share one.
 const LABELS_MAX: usize = 256;
-/// Label of processes beyond [`LABELS_MAX`].
 const OTHERS: &str = "(others)";
 
 /// Running totals of all processes of one label, including ended ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counters {
-    /// Processes that connected.
     pub(crate) processes: u64,
-    /// Processes that are connected.
     pub(crate) connected: u64,
     /// Kernel launches that the device accepted, excluding those in graphs.
     pub(crate) launches: u64,
-    /// Of these, launches accepted while another process had incomplete kernels.
+    /// Of these, launches while another process had incomplete kernels.
     pub(crate) launches_beside_others: u64,
     pub(crate) launches_completed: u64,
     pub(crate) launches_by_priority: BTreeMap<i32, u64>,
     /// Launches recorded into a capture, counted by the driver.
     pub(crate) launches_captured: u64,
-    /// Graph launches that the device accepted.
     pub(crate) graph_launches: u64,
     /// Of these, launches accepted while another process had incomplete kernels.
     pub(crate) graph_launches_beside_others: u64,
@@ -52,11 +48,8 @@ pub(crate) struct Counters {
     pub(crate) copied_d2d_bytes: u64,
     pub(crate) set_bytes: u64,
     pub(crate) allocations: u64,
-    /// Bytes requested in these.
     pub(crate) allocated_bytes: u64,
-    /// Allocations refused because the device is full.
     pub(crate) allocations_refused: u64,
-    /// Allocations freed by the program.
     pub(crate) frees: u64,
     /// Calls of entry points that the software GPU lacks.
     pub(crate) not_supported: u64,
@@ -76,7 +69,6 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// The counters of a label, created at first use.
     pub(crate) fn of(&mut self, label: &str) -> &mut Counters {
         let known = self.by_label.contains_key(label) || self.by_label.len() < LABELS_MAX;
         self.by_label

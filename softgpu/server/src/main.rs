@@ -1,18 +1,15 @@
-//! `softgpu-server`: the GPU that all processes with the stand-in driver share.
-//!
-//! It owns the device model (`softgpu::Gpu`), the device's memory and a socket. Each client process
-//! has a page with a ring of commands (`softgpu::wire`). The server submits them to the model,
-//! copies bytes and computes when operations complete, and publishes the completions.
+//! `softgpu-server`: the GPU that all processes with the stand-in driver share. It owns the device
+//! model (`softgpu::Gpu`), the device's memory and a socket. Each client process has a page with a
+//! ring of commands (`softgpu::wire`). The server submits them to the model, copies bytes and
+//! computes when operations complete, and publishes the completions. The server counts the device's
+//! work, per label of a process and independently of Pillion, and reports it as JSON (`Stats`
+//! message, `--json-stats`).
 //!
 //! It has two threads. The *main loop* advances time: on the virtual clock of `protocol`
 //! (`--clock-page`), or in real time, scaled by `--scale`. The *socket thread* answers messages in
 //! real time, detects clients that end, and ends the program on SIGTERM or SIGINT. They share one
-//! lock ([`world::World`]); no thread sleeps while holding it.
-//!
-//! The server counts the device's work, per label of a process and independently of Pillion, and
-//! reports it as JSON (`Stats` message, `--json-stats`).
-//!
-//! Times are device nanoseconds (`_ns`); real time is device time × scale.
+//! lock ([`world::World`]); no thread sleeps while holding it. Times are device nanoseconds
+//! (`_ns`); real time is device time × scale.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -107,10 +104,9 @@ struct Args {
     #[arg(long, conflicts_with = "clock_page")]
     mps_managed: bool,
     /// Inject a fault into the server that listens at the socket, and exit: `sticky CODE [LABEL]`,
-    /// `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`,
-    /// `mps-fault [server|start|gpu]`. LABEL is the SOFTGPU_LABEL of a process.
-    /// `terminate-client PID` is no fault: MPS terminates the work of that process, as on the
-    /// command of the same name.
+    /// `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, `mps-fault
+    /// [server|start|gpu]`. LABEL is the SOFTGPU_LABEL of a process. `terminate-client PID` is no
+    /// fault: MPS terminates the work of that process, as on the command of the same name.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Injection>,
 }
@@ -193,7 +189,6 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Injects a fault into the server at `path`.
 fn inject(path: &Path, fault: &Injection) -> anyhow::Result<()> {
     let told = || -> std::io::Result<Vec<u8>> {
         let socket = connect_to(path)?;
@@ -234,8 +229,8 @@ fn parse_scale(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A UUID that differs between sockets, to distinguish two software GPUs on a machine, and is
-/// constant for the same socket. FNV-1a, 128 bits; the mark of software GPUs replaces its end.
+/// A UUID by socket, to distinguish two software GPUs on a machine. FNV-1a, 128 bits; the mark of
+/// software GPUs replaces its end.
 fn uuid(device: &str, socket: &Path) -> [u8; 16] {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -12,8 +12,7 @@ use rustix::thread::set_current_timer_slack;
 use crate::time_source::RealTime;
 use crate::world::World;
 
-/// On the virtual clock: clients run one at a time; if none can, time goes to the next event. Never
-/// returns.
+/// On the virtual clock: clients run one at a time; if none can, time goes to the next event.
 pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) -> ! {
     loop {
         world.lock().step();

@@ -1,9 +1,8 @@
-//! Memory pools: memory that one client reserves on the device to allocate from.
-//!
-//! A pool has a number of bytes, not places: its allocations have stores and addresses of their
-//! own, so a pool never fragments. It grows by whole [`GRANULARITY_BYTES`] if the device has them,
-//! and returns what exceeds its threshold as soon as a free has happened (CUDA returns it at the
-//! next synchronisation after that).
+//! Memory pools: memory that one client reserves on the device to allocate from. A pool has a
+//! number of bytes, not places: its allocations have stores and addresses of their own, so a pool
+//! never fragments. It grows by whole [`GRANULARITY_BYTES`] if the device has them, and returns
+//! what exceeds its threshold as soon as a free has happened (CUDA returns it at the next
+//! synchronisation after that).
 
 use softgpu::wire::GRANULARITY_BYTES;
 
@@ -58,7 +57,6 @@ impl Pool {
         has_grown
     }
 
-    /// Returns an allocation's bytes to the pool.
     pub(crate) fn give_back(&mut self, bytes: u64) {
         self.used -= bytes;
         self.trim_to(self.threshold);
@@ -82,7 +80,6 @@ impl Pool {
         self.is_over()
     }
 
-    /// Whether it was destroyed and has no allocation left.
     pub(crate) fn is_over(&self) -> bool {
         self.is_ended && self.used == 0
     }

@@ -1,15 +1,12 @@
-//! A file of what the device ran: `--record`.
-//!
-//! It has a line of tab-separated fields for each completed operation that took time:
-//!
+//! A file of what the device ran: `--record`. It has a line of tab-separated fields for each
+//! completed operation that took time:
 //! - `kernel`, label, stream, start, end, blocks, threads per block
 //! - `h2d`, `d2h`, `d2d` or `set`, label, stream, start, end, bytes
 //! - `sms`, since when, number of SMs with at least one block (a mean if less is known)
 //! - `use`, label, process id, time, time in which the process has computed so far, SMs with a
 //!   block of the process × time; six times a second, and less often if nothing happens
 //!
-//! Times are ns of the device. The record grows with what runs, without a limit: it is for runs
-//! that end. It affects neither counters nor times.
+//! Times are ns of the device. The record affects neither counters nor times; it has no size limit.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +16,6 @@ use softgpu::{Completion, ContextUtilisation, CopyDirection, OpKind};
 
 use crate::client::Effect;
 
-/// An open record.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     out: BufWriter<File>,
@@ -73,7 +69,6 @@ impl Recorder {
         self.note(line);
     }
 
-    /// Writes a process's use up to `at_ns`.
     pub(crate) fn handle_use(&mut self, label: &str, pid: u32, at_ns: u64, of: ContextUtilisation) {
         let label: String = label.chars().filter(|c| !c.is_control()).collect();
         let (busy_ns, busy_sm_ns) = (of.busy_ns, of.busy_sm_ns);
@@ -84,8 +79,8 @@ impl Recorder {
         self.note(line);
     }
 
-    /// The integral of busy SMs is `busy_sm_ns` at `now_ns`. Nothing changes between two events of
-    /// the device, so a call at each of them yields exact numbers.
+    /// The integral of busy SMs at `now_ns`. Nothing changes between two events of the device, so a
+    /// call at each of them yields exact numbers.
     pub(crate) fn sample(&mut self, now_ns: u64, busy_sm_ns: u64) {
         let Some(passed_ns) = now_ns.checked_sub(self.at_ns).filter(|&ns| ns > 0) else {
             return;
@@ -114,7 +109,6 @@ impl Recorder {
     }
 }
 
-/// Blocks and threads, or bytes.
 fn size_of_effect(effect: &Effect) -> String {
     match effect {
         Effect::Kernel {

@@ -7,7 +7,6 @@ use std::ops::Deref;
 use protocol::segment::SharedPage;
 use softgpu::wire::{DevicePage, HostArena};
 
-/// A page of the software GPU's protocol in shared memory.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Shared<T>(T);

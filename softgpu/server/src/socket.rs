@@ -44,26 +44,21 @@ struct Connection {
     /// Readable once the process has ended, even if a child of it still has the socket open.
     process: Option<OwnedFd>,
     client: Option<ClientId>,
-    /// Its part in MPS.
     mps: Option<MpsPart>,
 }
 
-/// A process of the stand-in MPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MpsPart {
     Control,
-    /// With its number.
     Server(u32),
 }
 
-/// Result of polling a connection.
 enum Heard {
     Message(u64),
     End(u64),
 }
 
-/// Fails if another server listens at `path`. To be called before replacing anything that it might
-/// use.
+/// Fails if another server listens at `path`. Call before replacing anything that it might use.
 pub(crate) fn check_unused(path: &Path) -> anyhow::Result<()> {
     if connect_to(path).is_ok() {
         bail!(
@@ -75,7 +70,7 @@ pub(crate) fn check_unused(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Socket {
-    /// Listens at `path`, replacing a server that is gone. To be called before starting threads: it
+    /// Listens at `path`, replacing a server that has ended. Call before starting threads: it
     /// blocks SIGTERM and SIGINT, which [`Self::serve`] then waits for.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
@@ -181,7 +176,7 @@ impl Socket {
         let request = match Request::decode(&packet) {
             Ok(request) => request,
             Err(WireError::Version(_)) => {
-                // A reply of this version tells the peer the version.
+                // A reply of this version shows the peer the version.
                 let code = SYSTEM_DRIVER_MISMATCH;
                 let _ = send(&connection.socket, &Reply::Refused { code }.encode(), &[]);
                 return false;
@@ -245,7 +240,6 @@ impl Connection {
         send(&self.socket, &reply.encode(), &fds).is_ok()
     }
 
-    /// Handles a message of the stand-in MPS; returns whether the connection continues.
     fn handle_mps(&mut self, request: MpsRequest, world: &Mutex<World>) -> bool {
         let mut world = world.lock();
         let is_taken = match request {

@@ -1,9 +1,7 @@
-//! Physical memory of the device: contents, and the account that it is charged to.
-//!
-//! Contents are in chunks that exist only once written, so that a program may allocate as much as
-//! the modelled device has. Unwritten memory reads as zero. A store lives while anything refers to
-//! it: an allocation, a handle, a mapping, in any process; the last returns its bytes to the
-//! device.
+//! Physical memory of the device: contents, and the account that it is charged to. Contents are in
+//! chunks that exist only once written, so that a program may allocate as much as the modelled
+//! device has. Unwritten memory reads as zero. A store lives while anything refers to it (an
+//! allocation, a handle, a mapping, in any process); the last returns its bytes to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +12,6 @@ use softgpu::Fault;
 
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Use of the device's memory, in total or by one client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     used: Arc<Taken>,
@@ -22,7 +19,6 @@ pub(crate) struct Account {
     device: Option<Arc<Taken>>,
 }
 
-/// Bytes in use.
 #[derive(Debug, Default)]
 struct Taken {
     now: AtomicU64,
@@ -37,7 +33,6 @@ pub(crate) struct Charge {
     bytes: u64,
 }
 
-/// A piece of physical memory.
 #[derive(Debug)]
 pub(crate) struct Store {
     bytes: u64,
@@ -106,7 +101,6 @@ impl Charge {
         true
     }
 
-    /// Reduces the charge to `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;

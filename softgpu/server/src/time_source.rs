@@ -14,7 +14,6 @@ pub(crate) enum TimeSource {
     Real(RealTime),
 }
 
-/// Real time, scaled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RealTime {
     start_ns: u64,
@@ -42,7 +41,6 @@ impl TimeSource {
         }
     }
 
-    /// Wakes the waiters of a bell of this server.
     pub(crate) fn ring(&self, bell: &Bell) {
         match self {
             Self::Virtual(coordinator) => coordinator.ring(bell),

@@ -40,7 +40,6 @@ const ILLEGAL_ADDRESS: u32 = 700;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientId(u64);
 
-/// The state that the two threads share.
 #[derive(Debug)]
 pub(crate) struct World {
     gpu: Gpu,
@@ -52,13 +51,10 @@ pub(crate) struct World {
     streams: HashMap<StreamId, (ClientId, u32)>,
     value_waits: Vec<ValueWait>,
     labels: Labels,
-    /// Use up to some instants of the past.
     history: History,
-    /// Use of the device's memory.
     memory: Account,
     /// Memory that clients may share, by token.
     exports: HashMap<u128, Export>,
-    /// Number of tokens created.
     export_last: u64,
     /// Rung by drivers in real time after they put a command.
     doorbell: Mapping<BellPage>,
@@ -90,7 +86,6 @@ struct MemoryStats {
     peak_bytes: u64,
 }
 
-/// Integrals over time; see [`softgpu::Utilisation`].
 #[derive(Serialize)]
 struct UtilisationStats {
     busy_ns: u64,
@@ -102,7 +97,6 @@ struct UtilisationStats {
 }
 
 impl World {
-    /// A device without clients.
     pub(crate) fn new(gpu: Gpu, uuid: [u8; 16], time: TimeSource) -> std::io::Result<Self> {
         let (doorbell_fd, doorbell) = Mapping::<BellPage>::create("softgpu-doorbell")?;
         Ok(Self {
@@ -126,7 +120,6 @@ impl World {
         })
     }
 
-    /// Starts recording what runs.
     pub(crate) fn record_to(&mut self, recorder: Recorder) {
         self.recorder = Some(recorder);
     }
@@ -160,8 +153,8 @@ impl World {
         events.chain(self.next_look_ns()).min()
     }
 
-    /// Removes a process that is gone: its objects on the device are removed; everything that its
-    /// driver has put stays counted, including commands since the last poll.
+    /// Removes a process that has ended, with its objects on the device. All that its driver has
+    /// put stays counted, including commands since the last poll.
     pub(crate) fn remove_client(&mut self, id: ClientId) {
         self.take_commands(id);
         self.let_complete();

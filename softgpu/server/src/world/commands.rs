@@ -27,7 +27,8 @@ impl World {
                 .and_then(|c| self.handle_command(id, c));
             if handled.is_err() {
                 if let Some(client) = self.clients.get(&id) {
-                    // The socket's end is its only notification; if that is gone, so is the client.
+                    // The socket's end is its only notification; if that fails, the client has
+                    // ended.
                     let _ = shutdown(&client.socket, Shutdown::Both);
                 }
                 return self.forget_client(id);
@@ -169,8 +170,7 @@ impl World {
                 Ok(())
             }
             Err(error) => {
-                // The driver checks first, so only an incorrect driver gets here. The stream
-                // continues without the kernel.
+                // Only an incorrect driver gets here. The stream continues without the kernel.
                 let context = self.stream_mut(id, slot)?.context;
                 self.counters(id).faults += 1;
                 self.clients[&id].fail_context(context, refusal_code(&error));
@@ -180,7 +180,6 @@ impl World {
         }
     }
 
-    /// Whether another process has incomplete kernels.
     pub(super) fn is_beside_others(&self, id: ClientId) -> bool {
         self.clients
             .iter()

@@ -19,19 +19,18 @@
 //! | MPS is asked to end a client's work | that process's: the client was terminated | - |
 //!
 //! 1. Under MPS all contexts.
-//! 2. No new contexts until those are gone.
-//! 3. No new contexts until those are gone, or another server is there.
+//! 2. No new contexts until those have ended.
+//! 3. No new contexts until those have ended, or another server runs.
 //!
 //! Meanings are those of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) and of its text
-//! on MPS and errors: a fatal fault of one client affects all. `write_control_log` and
-//! `write_server_log` write what MPS logs about it.
+//! on MPS and errors: a fatal fault of one client affects all.
 //!
 //! **A process that ends with work in flight**, in any way, harms no other, unless the server
 //! models what MPS may do ([`MpsKill::Contagious`]). The end then acts like a fatal fault of that
-//! process, without log lines. It does not if MPS was asked before to end that work, or if the
-//! process's context already had an error: the device then works on none of it. NVIDIA calls the
-//! outcome undefined (MPS, "Client Early Termination"). That neighbours are affected was observed
-//! by MuxFlow (section 5), whose authors do not name the error. We have not observed it; here it is
+//! process, without log lines, unless MPS was asked before to end that work, or the process's
+//! context already had an error: the device then works on none of it. NVIDIA calls the outcome
+//! undefined (MPS, "Client Early Termination"). That neighbours are affected was observed by
+//! MuxFlow (section 5), whose authors do not name the error. We have not observed it; here it is
 //! the error of a fatal fault.
 
 use std::collections::VecDeque;
@@ -74,7 +73,6 @@ pub(crate) enum MpsKill {
     Contagious,
 }
 
-/// The device's faults.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
     health: Health,
@@ -96,7 +94,6 @@ impl Broken {
         self.health.clone()
     }
 
-    /// Returns the completion, or withholds it if the device is stuck.
     pub(super) fn withhold(&mut self, completion: Completion) -> Option<Completion> {
         if self.stuck_since.is_none() {
             return Some(completion);
@@ -146,13 +143,11 @@ fn write_log(path: Option<&Path>, who: &str, lines: &[&str]) {
     }
 }
 
-/// The processes that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     Nobody,
     /// The processes of the label; all, if all processes' kernels run side by side.
     Label,
-    /// Only the processes of the label.
     LabelOnly,
     Everybody,
 }
@@ -170,7 +165,6 @@ fn consequence(xid: u32) -> (u32, Whom) {
 }
 
 impl World {
-    /// Sets the files for the logs of MPS's control daemon and its server.
     pub(crate) fn log_mps_to(&mut self, control: Option<&Path>, server: Option<&Path>) {
         let broken = &mut self.broken;
         broken.control_log = control.map(Path::to_owned);
@@ -179,12 +173,10 @@ impl World {
         broken.write_server_log(&["Waiting for new client(s)"]);
     }
 
-    /// Sets the effect on a process's neighbours, under MPS, if it ends with work in flight.
     pub(crate) fn set_mps_kill(&mut self, kill: MpsKill) {
         self.broken.mps_kill = kill;
     }
 
-    /// Handles the end of a process with work in flight.
     pub(super) fn handle_death_in_flight(&mut self) {
         let is_on_mps = self.gpu.config().sharing == Sharing::Mps;
         if is_on_mps && self.broken.mps_kill == MpsKill::Contagious {
@@ -226,7 +218,6 @@ impl World {
         self.is_mps_in_fault().then_some(MPS_SERVER_NOT_READY)
     }
 
-    /// Whether MPS has failed and clients of that time are left.
     pub(super) fn is_mps_in_fault(&mut self) -> bool {
         if self.broken.is_mps_failed {
             let mut contexts = self.clients.values().flat_map(|client| &client.contexts);
@@ -240,7 +231,7 @@ impl World {
     }
 
     /// Handles the loss of an MPS server: its clients are lost, and no new ones are accepted until
-    /// they are gone, or another server is there.
+    /// they have ended, or another server runs.
     pub(super) fn lose_mps_server(&mut self, server: u32) {
         let clients = self.clients.values();
         for client in clients.filter(|client| client.mps_server == Some(server)) {
@@ -306,7 +297,6 @@ impl World {
         }
     }
 
-    /// Makes every further call in these contexts fail with this error.
     fn fail(&mut self, code: u32, whom: Whom, label: Option<&str>) {
         let is_everybody = match whom {
             Whom::Nobody => return,

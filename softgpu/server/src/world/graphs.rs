@@ -1,11 +1,8 @@
-//! Graphs and host calls.
-//!
-//! A graph is a list of work that the driver has put beforehand. A launch puts all of it on the
-//! launch's stream, one after the other: an order that every graph allows, without other commands
-//! of the stream in between. Branches that a GPU might run side by side do not overlap here.
-//!
-//! A host call stops its stream: a marker reports when it is due, and a hold in the model lasts
-//! until the driver reports the call as made.
+//! Graphs and host calls. A graph is a list of work that the driver has put beforehand. A launch
+//! puts all of it on the launch's stream, one after the other: an order that every graph allows,
+//! without other commands of the stream in between. Branches that a GPU might run side by side do
+//! not overlap here. A host call stops its stream: a marker reports when it is due, and a hold in
+//! the model lasts until the driver reports the call as made.
 
 use softgpu::wire::{GRAPH_NODES_MAX, Work};
 use softgpu::{Builtin, KernelShape, Op};

@@ -1,8 +1,7 @@
-//! Answers requests about memory.
-//!
-//! The counters are of allocations as a program sees them: the requested size, whether from the
-//! device, a pool, as managed memory or as physical memory without an address; and each way of
-//! freeing one. Address space, mappings, and memory of another process do not count.
+//! Answers requests about memory. The counters are of allocations as a program sees them: the
+//! requested size, whether from the device, a pool, as managed memory or as physical memory without
+//! an address; and each way of freeing one. Address space, mappings, and memory of another process
+//! do not count.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -29,7 +28,6 @@ const OBJECTS_MAX: usize = 1 << 16;
 /// Most tokens of all clients.
 const EXPORTS_MAX: usize = 1 << 16;
 
-/// A client's memory objects other than addresses.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     handles: BTreeMap<u64, Handle>,
@@ -40,7 +38,6 @@ pub(crate) struct Holdings {
     last: u64,
 }
 
-/// A handle to physical memory.
 #[derive(Debug)]
 struct Handle {
     store: Arc<Store>,
@@ -48,7 +45,6 @@ struct Handle {
     names: u64,
 }
 
-/// Memory that another process may import.
 #[derive(Debug)]
 pub(super) struct Export {
     owner: ClientId,
@@ -65,7 +61,6 @@ impl Holdings {
         }
     }
 
-    /// Removes a freed allocation's block, also from its pool.
     fn forget(&mut self, block: &Block) {
         let Owner::Pool { pool: number, .. } = block.owner else {
             return;
@@ -106,7 +101,6 @@ impl Holdings {
 }
 
 impl Client {
-    /// Frees an allocation; `None` if none begins there.
     pub(super) fn free(&mut self, address: u64) -> Option<()> {
         let is_allocation = |owner| matches!(owner, Owner::Context(_) | Owner::Pool { .. });
         let block = self.space.device.remove(address, is_allocation)?;
@@ -206,7 +200,6 @@ impl World {
         }
     }
 
-    /// Allocates device memory of a context.
     pub(super) fn allocate(
         &mut self,
         id: ClientId,
@@ -425,7 +418,6 @@ impl World {
         Ok(Reply::Done)
     }
 
-    /// Handles memory shared between processes.
     fn handle_sharing(&mut self, id: ClientId, request: MemoryRequest) -> Result<Reply, u32> {
         use MemoryRequest as R;
         match request {

@@ -10,7 +10,6 @@ use softgpu::{ContextUtilisation, Governed, Sharing};
 use super::{ClientId, World};
 use crate::client::Client;
 
-/// Use up to some instants, about [`SAMPLE_NS`] apart.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// Oldest first; one less than in a report, which includes the present.
@@ -48,7 +47,6 @@ impl History {
 }
 
 impl World {
-    /// Remembers the use up to the device's present.
     pub(super) fn remember(&mut self) {
         let used = |client: &Client| self.used_by(client);
         let clients = self.clients.iter();

@@ -1,5 +1,4 @@
-//! MPS managed by its own stand-in (`--mps-managed`; `softgpu/mps`): contexts need their user's
-//! server.
+//! MPS managed by its stand-in (`--mps-managed`; `softgpu/mps`): contexts need their user's server.
 //!
 //! | there is | a new context of user U |
 //! |---|---|
@@ -11,10 +10,11 @@
 //! | clients of a server that is gone | 807, not ready ([`super::faults`]) |
 //! | a control daemon that could start no server | 805, for the next request |
 //!
-//! There is one server at a time: NVIDIA's man page says so of servers of different users, and one
-//! server serves all GPUs that its control daemon sees. If NVIDIA's driver finds no control daemon
-//! the program continues without MPS (the same page). Here it does not: the device is assumed to be
-//! one that only MPS may use (compute mode EXCLUSIVE_PROCESS, which NVIDIA's guide recommends).
+//! There is one server at a time: NVIDIA's man page states it for servers of different users, and
+//! one server serves all GPUs that its control daemon sees. If NVIDIA's driver finds no control
+//! daemon the program continues without MPS (the same page). Here it does not: the device is
+//! assumed to be one that only MPS may use (compute mode EXCLUSIVE_PROCESS, which NVIDIA's guide
+//! recommends).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,14 +27,13 @@ use super::{ClientId, World};
 /// CUDA_ERROR_MPS_CONNECTION_FAILED.
 const MPS_CONNECTION_FAILED: u32 = 805;
 
-/// The processes that run MPS.
 #[derive(Debug, Default)]
 pub(super) struct ManagedMps {
     control: Option<Arc<OwnedFd>>,
     server: Option<Server>,
     /// The user whose server the control daemon was asked for, until one is there.
     wanted: Option<u32>,
-    /// No server could be started, and no client has been told yet.
+    /// No server could be started, and no client was notified yet.
     is_start_failed: bool,
 }
 
@@ -46,7 +45,6 @@ struct Server {
 }
 
 impl World {
-    /// Makes contexts need an MPS server from now on.
     pub(crate) fn manage_mps(&mut self) {
         self.mps = Some(ManagedMps::default());
     }
@@ -69,14 +67,12 @@ impl World {
         is_first
     }
 
-    /// Handles the end of the control daemon.
     pub(crate) fn remove_mps_control(&mut self) {
         if let Some(mps) = &mut self.mps {
             (mps.control, mps.wanted, mps.is_start_failed) = (None, None, false);
         }
     }
 
-    /// Handles the control daemon's report that it gave up.
     pub(crate) fn handle_mps_not_started(&mut self) {
         if let Some(mps) = &mut self.mps {
             (mps.wanted, mps.is_start_failed) = (None, true);
@@ -156,7 +152,7 @@ impl World {
             return Ok(false);
         }
         if mps.wanted.is_none() {
-            // A daemon that does not receive it is gone, which the socket's end will show.
+            // A daemon that does not receive it has ended, which the socket's end will show.
             let _ = send(&**control, &Reply::MpsWanted { uid }.encode(), &[]);
             mps.wanted = Some(uid);
         }

@@ -23,7 +23,6 @@ const OUT_OF_MEMORY: u32 = 2;
 /// CUDA_ERROR_INVALID_CONTEXT.
 const INVALID_CONTEXT: u32 = 201;
 
-/// Label of processes without one.
 const UNLABELLED: &str = "(unlabelled)";
 
 impl World {

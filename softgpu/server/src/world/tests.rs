@@ -126,7 +126,6 @@ fn a_process_that_ended_with_nonsense_is_gone_once_and_what_came_before_is_count
     assert_eq!(counts["connected"], 0, "{counts:#}");
 }
 
-/// Longer than any test.
 const FOR_EVER_NS: u64 = 3_600_000_000_000;
 const LAUNCH_FAILED: u32 = 719;
 
@@ -195,7 +194,6 @@ fn once_all_that_were_taken_along_are_gone_others_are_served_again() {
     }
     world.remove_client(dying);
     assert_eq!(error(&world, neighbour), LAUNCH_FAILED);
-    // Its work is no longer in progress.
     world.remove_client(neighbour);
     let (late, _far) = client_with_stream(&mut world);
     assert_eq!(error(&world, late), 0);
@@ -227,7 +225,7 @@ fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_le
         assert!(world.clients[&id].page.try_put(&command));
     }
     while counts(&mut world)["launches_completed"] == 0 {}
-    // Nor is it polled for once its context, and the wait with it, is gone.
+    // Nor is it polled for once its context, and the wait with it, was destroyed.
     world.handle_request(id, &Request::DestroyContext { context: other });
     assert!(world.clients[&id].page.try_put(&launch_on(LEGACY, 2)));
     while counts(&mut world)["launches_completed"] == 1 {}
@@ -237,7 +235,6 @@ fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_le
 const USERS: [u32; 2] = [1000, 1001];
 const SERVER: u32 = 4242;
 
-/// A device with managed MPS and a control daemon, and the far end of the daemon's socket.
 fn managed() -> (World, UnixStream) {
     let mut world = world();
     world.manage_mps();
@@ -249,7 +246,6 @@ fn managed() -> (World, UnixStream) {
     (world, far)
 }
 
-/// A client of a user, without a context.
 fn client_of(world: &mut World, uid: u32) -> ClientId {
     let (near, _) = UnixStream::pair().unwrap();
     let socket = OwnedFd::from(near).into();
@@ -291,7 +287,7 @@ fn a_context_waits_for_a_server_of_its_user_for_which_the_control_daemon_is_aske
     assert!(world.try_add_mps_server(SERVER, USERS[0]));
     assert!(!world.try_add_mps_server(SERVER + 1, USERS[1]), "one");
     assert!(is_context(&ask_for_context(&mut world, ids[0])));
-    // Another user waits until the first user's clients have gone and their server has ended.
+    // Another user waits until the first user's clients and their server have ended.
     assert_eq!(ask_for_context(&mut world, ids[1]), Reply::Later);
     assert_eq!(wanted(&control), Some(USERS[1]));
     assert!(!world.try_end_mps_server(SERVER), "it has a client");

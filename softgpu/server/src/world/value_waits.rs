@@ -1,7 +1,6 @@
-//! Streams that wait for a value in memory.
-//!
-//! A stream of this client, another device's server, or the application (pinned memory is its own)
-//! may write it. While such a wait heads its stream, the server polls memory every [`LOOK_NS`].
+//! Streams that wait for a value in memory. A stream of this client, another device's server, or
+//! the application (pinned memory is its own) may write it. While such a wait heads its stream, the
+//! server polls memory every [`LOOK_NS`].
 
 use softgpu::wire::Until;
 use softgpu::{Memory as _, Op, StreamId};
@@ -16,7 +15,6 @@ const LOOK_NS: u64 = 20_000;
 #[derive(Debug)]
 pub(super) struct ValueWait {
     client: ClientId,
-    /// Slot of its context.
     context: u32,
     /// The stream that it holds in the model.
     stream: StreamId,
@@ -27,18 +25,15 @@ pub(super) struct ValueWait {
     until: Until,
 }
 
-/// Result of polling a wait.
 enum Found {
-    /// Its turn has not come, or the condition does not hold.
+    /// It is not its turn, or the condition does not hold.
     Waits,
     /// It is over, and its stream must be released.
     Over,
-    /// Its stream is gone.
     Gone,
 }
 
 impl World {
-    /// Puts a wait on a stream.
     pub(super) fn wait_for_value(
         &mut self,
         id: ClientId,
@@ -82,7 +77,6 @@ impl World {
         is_any
     }
 
-    /// Time of the next poll.
     pub(super) fn next_look_ns(&self) -> Option<u64> {
         let mut waits = self.value_waits.iter();
         let is_due = waits.any(|wait| self.is_due(wait));
