@@ -28,14 +28,12 @@ macro_rules! entry_points {
 
         impl Driver {
             fn open() -> Option<Self> {
-                // SAFETY: the library of that name is the CUDA driver, whose initialisers may run
-                // in any program.
+                // SAFETY: the library is the CUDA driver, whose initialisers may run anywhere.
                 let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
                 $(#[expect(non_snake_case, reason = "the names are the driver's")]
                 let $name = {
                     let name = concat!(stringify!($name), "\0");
-                    // SAFETY: the driver's symbol of that name has this prototype in its public
-                    // header.
+                    // SAFETY: in the public header the driver's symbol has this prototype.
                     let symbol = unsafe { library.get::<extern "C" fn($($type),*) -> CUresult>(name.as_bytes()) };
                     *symbol.ok()?
                 };)+
@@ -75,7 +73,6 @@ fn driver() -> Result<&'static Driver, Status> {
 }
 
 /// Checks that the calling thread has a device to launch on.
-///
 /// # Errors
 /// [`Status::NOT_INITIALIZED`] if not.
 pub fn has_context() -> Result<(), Status> {
@@ -91,7 +88,6 @@ fn current_device(driver: &Driver) -> Result<CUdevice, Status> {
 }
 
 /// Launches a product's kernel on a stream of the calling thread's device.
-///
 /// # Errors
 /// [`Status::NOT_INITIALIZED`] without a device, [`Status::NOT_SUPPORTED`] on a device that the
 /// software GPU's table lacks or whose driver refuses the image, [`Status::EXECUTION_FAILED`] if

@@ -1,9 +1,7 @@
-//! A matrix product and its kernel: name, shape and duration.
-//!
-//! Shape and time are those of the same product in the built-in workloads (`workloads::product`),
-//! which are fitted to recordings of cuBLAS on a V100 in single precision. The rest is assumed:
-//! double precision runs at half the rate of single precision, TF32 at half the rate of 16 bits,
-//! and a complex multiplication is four real ones.
+//! A matrix product and its kernel: name, shape and duration, those of the same product in the
+//! built-in workloads (`workloads::product`), which are fitted to recordings of cuBLAS on a V100 in
+//! single precision. Assumed: double precision runs at half the rate of single precision, TF32 at
+//! half the rate of 16 bits, and a complex multiplication is four real ones.
 
 use std::ffi::c_uint;
 
@@ -51,7 +49,6 @@ pub struct Product {
     pub transposed: [bool; 2],
 }
 
-/// A product's kernel on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kernel {
     pub(crate) name: String,
@@ -62,7 +59,6 @@ pub(crate) struct Kernel {
 
 impl Number {
     /// Element type of a product of a `cudaDataType` under a `cublasComputeType_t`.
-    ///
     /// # Errors
     /// The stand-in has no such product.
     pub const fn of_product(data_type: c_uint, compute: c_uint) -> Result<Self, Status> {
@@ -111,8 +107,7 @@ impl Product {
         self.m == 0 || self.n == 0 || self.batch == 0
     }
 
-    /// The kernel's name: operator, element type, and transposed factors. As with NVIDIA's kernels,
-    /// the sizes are in its grid.
+    /// Operator, element type, and transposed factors; as with NVIDIA's, the grid has the sizes.
     fn name(&self) -> String {
         let letter = |is_transposed| if is_transposed { 't' } else { 'n' };
         let [a, b] = self.transposed.map(letter);

@@ -1,7 +1,5 @@
-//! The application's pointers that the libraries themselves dereference.
-//!
-//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
-//! states for the duration of the call. Null is checked here, once.
+//! The application's pointers that the libraries dereference. As in C, a pointer is null, or valid
+//! as the prototype states for the duration of the call. Null is checked here, once.
 
 #![expect(
     unsafe_code,
@@ -28,7 +26,6 @@ pub struct Room(*mut u8);
 impl Room {
     /// Stores an attribute if there is room for it, and its length if requested. Without any room
     /// only the length is requested.
-    ///
     /// # Errors
     /// [`Status::INVALID_VALUE`] for too little room, and for NULL except to request the length.
     pub fn set(&self, attribute: &[u8], length: usize, written: &Out<usize>) -> Result<(), Status> {
@@ -44,7 +41,6 @@ impl Room {
                 .copy_from_nonoverlapping(attribute.as_ptr(), attribute.len())
         };
         match written.set(attribute.len()) {
-            // Not requested.
             Err(_) | Ok(()) => Ok(()),
         }
     }
@@ -52,15 +48,13 @@ impl Room {
 
 impl<T> Out<T> {
     /// Stores a result.
-    ///
     /// # Errors
     /// [`Status::INVALID_VALUE`] for NULL.
     pub fn set(&self, value: T) -> Result<(), Status> {
         if self.0.is_null() {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface the caller lends a place for a
-        // `T`.
+        // SAFETY: not null, so by the contract of the C interface a place for a `T`.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
@@ -68,15 +62,13 @@ impl<T> Out<T> {
 
 impl Bytes {
     /// The attribute, if it is `N` bytes long.
-    ///
     /// # Errors
     /// [`Status::INVALID_VALUE`] for NULL and for another length.
     pub fn get<const N: usize>(&self, length: usize) -> Result<[u8; N], Status> {
         if self.0.is_null() || length != N {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `length` bytes are readable,
-        // which is `N`.
+        // SAFETY: not null, so by the contract of the C interface `length` = `N` readable bytes.
         Ok(unsafe { self.0.cast::<[u8; N]>().read_unaligned() })
     }
 }

@@ -1,13 +1,10 @@
-//! A stand-in for NVIDIA's `libcupti.so.12`, which reports when kernels ran: the part that
-//! `pillion profile record` uses, on the software GPU.
-//!
-//! The times are the device server's own: the stand-in driver joins them with its launches
-//! (`softgpu_trace_kernels`, `softgpu_next_kernel`). Records are those of `CUpti_ActivityKernel9`
-//! of CUDA 12.9, from the public header (`cupti_activity.h`); unknown fields are zero.
-//!
-//! Like NVIDIA's, it has a thread of its own, which puts completed kernels into the current buffer
-//! and returns full buffers; `cuptiActivityFlushAll` returns others. Without a buffer records are
-//! dropped and counted.
+//! A stand-in for NVIDIA's `libcupti.so.12`, which reports when kernels ran: the part that `pillion
+//! profile record` uses, on the software GPU. The times are the device server's own: the stand-in
+//! driver joins them with its launches (`softgpu_trace_kernels`, `softgpu_next_kernel`). Records
+//! are those of `CUpti_ActivityKernel9` of CUDA 12.9, from the public header (`cupti_activity.h`);
+//! unknown fields are zero. Like NVIDIA's, it has a thread that puts completed kernels into the
+//! current buffer and returns full buffers; `cuptiActivityFlushAll` returns others. Without a
+//! buffer records are dropped and counted.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -98,13 +95,11 @@ const _: () = {
 type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// Functions that only the stand-in driver has.
 struct Driver {
     _library: Library,
     next: extern "C" fn(*mut KernelRecord) -> CUresult,
 }
 
-/// The application's buffer that is being filled.
 #[derive(Clone, Copy)]
 struct Buffer {
     address: *mut u8,
@@ -140,7 +135,6 @@ static CUPTI: Library12 = Library12 {
     is_subscribed: AtomicBool::new(false),
 };
 
-/// The value of a word in the environment, empty if it has none.
 fn word(name: &str) -> Option<String> {
     let all = std::env::var("SOFTGPU_CUPTI").ok()?;
     all.split(',').find_map(|word| {
@@ -153,7 +147,6 @@ fn is_on(name: &str) -> bool {
     word(name).is_some()
 }
 
-/// Finds the driver's own functions, and starts the thread.
 fn begin() -> Option<Driver> {
     // SAFETY: the driver is loaded already, by the program that launches on it.
     let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_LAZY) }.ok()?;
@@ -320,7 +313,6 @@ pub(crate) extern "C" fn cuptiGetVersion(version: *mut u32) -> c_int {
     SUCCESS
 }
 
-/// Subscribes, if no tool has.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiSubscribe(
     subscriber: *mut *mut c_void,
@@ -343,7 +335,6 @@ pub(crate) extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_int {
     }
 }
 
-/// Registers the functions that lend and take back buffers.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityRegisterCallbacks(
     requested: Option<Requested>,
@@ -356,7 +347,6 @@ pub(crate) extern "C" fn cuptiActivityRegisterCallbacks(
     SUCCESS
 }
 
-/// Kernels are recorded from here on.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityEnable(kind: c_int) -> c_int {
     if kind != CONCURRENT_KERNEL {
@@ -371,13 +361,11 @@ pub(crate) extern "C" fn cuptiActivityEnable(kind: c_int) -> c_int {
     }
 }
 
-/// Stops recording.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityDisable(_kind: c_int) -> c_int {
     SUCCESS
 }
 
-/// Returns the buffer with completed kernels.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityFlushAll(_flag: u32) -> c_int {
     let mut buffers = CUPTI.take();
@@ -393,7 +381,6 @@ pub(crate) extern "C" fn cuptiActivityFlushAll(_flag: u32) -> c_int {
     SUCCESS
 }
 
-/// The record after one, or the first.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityGetNextRecord(
     buffer: *mut u8,

@@ -1,7 +1,5 @@
-//! The control daemon's answers to commands.
-//!
-//! If no server has the given number, the answers are NVIDIA's, word by word, as is everything
-//! about settings. If there is one:
+//! The control daemon's answers to commands. If no server has the given number, the answers are
+//! NVIDIA's, word by word, as is everything about settings. If there is one:
 //!
 //! | command | answer | from |
 //! |---|---|---|

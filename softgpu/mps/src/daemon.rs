@@ -1,10 +1,8 @@
-//! The control daemon: its socket, its servers, in one thread.
-//!
-//! One server runs at a time, for one user. A request for another user's server goes into a list of
-//! pending ones: the running server ends when it has no clients, and the next one is started
-//! (NVIDIA's man page; `start_server` was seen to do the same). The device server reports when a
-//! client needs a server. If a server wanted by a client does not start, the daemon tries six
-//! times, as NVIDIA's was seen to do.
+//! The control daemon: its socket, its servers, in one thread. One server runs at a time, for one
+//! user. A request for another user's server goes into a list of pending ones: the running server
+//! ends when it has no clients, and the next one is started (NVIDIA's man page; `start_server` was
+//! seen to do the same). The device server reports when a client needs a server. If a server wanted
+//! by a client does not start, the daemon tries six times, as NVIDIA's was seen to do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions, Permissions};
@@ -34,7 +32,6 @@ const FRONTS_MAX: usize = 64;
 const PENDING_MAX: usize = 64;
 /// Poll interval for the end of a server's clients, while a request waits for that, ns.
 const LOOK_NS: i64 = 5_000_000;
-/// Attempts to start a server for a client.
 const TRIES: u32 = 6;
 
 #[derive(Debug)]
@@ -55,7 +52,6 @@ pub(crate) struct Daemon {
     pub(crate) quit: Option<Quit>,
 }
 
-/// A program connected to the daemon.
 #[derive(Debug)]
 struct Front {
     socket: OwnedFd,
@@ -79,7 +75,6 @@ pub(crate) struct Quit {
     status: u8,
 }
 
-/// The source of an input.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Listener,
@@ -157,7 +152,6 @@ impl Daemon {
         })
     }
 
-    /// Serves until `quit`.
     pub(crate) fn run(mut self) -> ExitCode {
         self.find_device();
         loop {
@@ -180,7 +174,6 @@ impl Daemon {
         }
     }
 
-    /// Waits for input.
     fn listen(&self) -> rustix::io::Result<Vec<Source>> {
         let server = self.server.iter();
         let server = server.flat_map(|server| {

@@ -1,5 +1,5 @@
-//! The connection to the device server (`softgpu-server --mps-managed`), by the socket that
-//! `SOFTGPU_SOCKET` names; the first of several.
+//! The connection to the device server (`softgpu-server --mps-managed`), by the first socket that
+//! `SOFTGPU_SOCKET` names.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use protocol::hello::{connect_within, receive, send};
 use softgpu::wire::{Injection, MpsClients, MpsRequest, Reply, Request};
 
-/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection that begins with this request, if the server accepts it.
@@ -36,7 +35,6 @@ pub(crate) fn try_end(server: u32) -> io::Result<bool> {
     Ok(reply == Reply::Done)
 }
 
-/// Terminates a client's work in flight.
 pub(crate) fn terminate(pid: u32) -> io::Result<()> {
     ask(&Request::Inject(Injection::TerminateClient(pid))).map(drop)
 }
@@ -54,14 +52,12 @@ fn ask(request: &Request) -> io::Result<(OwnedFd, Reply)> {
     Ok((socket, reply))
 }
 
-/// Sends a request without an answer on the control daemon's connection.
 pub(crate) fn tell(socket: &OwnedFd, request: MpsRequest) {
     let _ = send(socket, &Request::Mps(request).encode(), &[]);
 }
 
 /// The user whose client wants a server, from the next packet of the control daemon's connection.
-///
-/// Fails if the device server is gone, or sends anything unexpected.
+/// Fails if the device server has ended, or sends anything unexpected.
 pub(crate) fn wanted(socket: &OwnedFd) -> io::Result<u32> {
     let (packet, _) = receive(socket)?;
     match Reply::decode(&packet) {

@@ -23,7 +23,6 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The logs of the control daemon and of the servers, in files.
     pub(crate) fn both_in_files() -> [Self; 2] {
         let logs = [("Control", "control.log"), ("Server", "server.log")];
         logs.map(|(who, name)| Self::open(who, name))

@@ -13,11 +13,11 @@
 //! `SOFTGPU_SOCKET` is the device server's, and `SOFTGPU_MPS_RELEASE` (535, 550, 555) selects the
 //! release whose words it uses. Tests run it under the name `nvidia-cuda-mps-control`.
 //!
-//! **What is NVIDIA's own and what is not.** The answers of NVIDIA's control daemon without a GPU
-//! were recorded from three releases (`docs/mps.md`), and a test compares both. With a GPU nothing
-//! was recorded: the answers of a working server are from NVIDIA's man page and guide, and where
-//! these have no words, from the command's answers elsewhere; `answers` has the sources. The
-//! packets on the socket `control` are ours: NVIDIA's program and driver cannot use them.
+//! **NVIDIA's words.** The answers of NVIDIA's control daemon without a GPU were recorded from
+//! three releases (`docs/mps.md`), and a test compares both. With a GPU nothing was recorded: the
+//! answers of a working server are from NVIDIA's man page and guide, and where these have no words,
+//! from the command's answers elsewhere; `answers` has the sources. The packets on the socket
+//! `control` are ours: NVIDIA's program and driver cannot use them.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::path::PathBuf;
@@ -77,7 +77,6 @@ fn pipes() -> PathBuf {
         .map_or_else(|| PathBuf::from(PIPES), PathBuf::from)
 }
 
-/// Runs the daemon until `quit`.
 fn serve(release: Release, is_background: bool) -> ExitCode {
     let daemon = Daemon::open(&pipes(), release, is_background);
     let daemon = match daemon {

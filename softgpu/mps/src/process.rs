@@ -62,7 +62,6 @@ impl Process {
         drop(self.child.stdin.take());
     }
 
-    /// Kills it.
     pub(crate) fn force(&mut self) {
         self.is_forced = true;
         let _ = self.child.kill();

@@ -4,7 +4,6 @@
 /// Selects the release: `535`, `550` (the default) or `555`.
 pub(crate) const RELEASE_ENV: &str = "SOFTGPU_MPS_RELEASE";
 
-/// An observed release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Release {
     R535,
@@ -13,7 +12,6 @@ pub(crate) enum Release {
 }
 
 impl Release {
-    /// The release that the environment selects.
     pub(crate) fn of_environment() -> Result<Self, String> {
         match std::env::var(RELEASE_ENV).as_deref() {
             Ok("535") => Ok(Self::R535),
@@ -28,7 +26,6 @@ impl Release {
         self >= Self::R550
     }
 
-    /// Whether it writes `nvidia-cuda-mps-control.pid`.
     pub(crate) fn has_pid_file(self) -> bool {
         self >= Self::R550
     }

@@ -1,7 +1,7 @@
 //! An MPS server: a process of the user whose clients it serves. It only exists: while it lives,
 //! the device server assigns the clients' contexts to it. It exits at the end of its standard
-//! input, by which its control daemon ends it; so it also exits when the control daemon is killed,
-//! a case that NVIDIA does not document.
+//! input, by which its control daemon ends it, also when the control daemon is killed, a case that
+//! NVIDIA does not document.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -16,7 +16,6 @@ use crate::log::Log;
 /// Its output on standard output when it is ready.
 pub(crate) const READY: &[u8] = b"ready\n";
 
-/// Runs until the end of its standard input.
 pub(crate) fn run() -> ExitCode {
     let log = Log::on_stderr();
     log.write("Startup");

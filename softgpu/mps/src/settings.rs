@@ -1,16 +1,13 @@
 //! The control daemon's settings for later servers, and its parsing of numbers: as C's `atoi`,
-//! `strtol` and `strtod`, from the front, ignoring the rest. As observed with NVIDIA's
-//! (`docs/mps.md`).
+//! `strtol` and `strtod`, from the front, without the rest, as NVIDIA's (`docs/mps.md`).
 
 use std::collections::BTreeMap;
 
 /// Devices that can have a limit.
 const DEVICES: i32 = 32;
 
-/// Settings of new servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Thread percentage of a client.
     percentage: f64,
     /// By device, as printed: `2G`, `100M`.
     pinned: BTreeMap<i32, String>,
@@ -28,7 +25,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As an answer.
     pub(crate) fn percentage(&self) -> String {
         format!("{:.1}\n", self.percentage)
     }
@@ -69,7 +65,6 @@ impl Settings {
         };
     }
 
-    /// As an answer.
     pub(crate) fn priority(&self) -> String {
         format!("{}\n", self.priority)
     }

@@ -7,7 +7,6 @@ use std::ffi::CStr;
 #[repr(transparent)]
 pub(crate) struct Code(pub(crate) u32);
 
-/// Result of a call.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 impl Code {

@@ -59,7 +59,6 @@ impl Clock {
         }
     }
 
-    /// The current frequency.
     pub(crate) fn mhz(self, gpu: &Gpu) -> Outcome<u32> {
         let governed = match self {
             Self::Sm => gpu.ask()?.governed,
@@ -87,7 +86,6 @@ impl Gpu {
         PCI_BUS_FIRST + self.place
     }
 
-    /// Clock, power and temperature.
     pub(crate) fn governed(&self) -> Outcome<GovernedState> {
         self.ask()?.governed.ok_or(Code::NOT_SUPPORTED)
     }
@@ -131,8 +129,7 @@ pub(crate) fn by_uuid<'a>(gpus: &'a [Gpu], uuid: &str) -> Outcome<&'a Gpu> {
     all.find(|gpu| gpu.uuid() == uuid).ok_or(Code::NOT_FOUND)
 }
 
-/// The device at this address, `domain:bus:device.function` in hexadecimal; domain and function
-/// optional.
+/// The device at hexadecimal `domain:bus:device.function`; domain and function optional.
 pub(crate) fn by_pci<'a>(gpus: &'a [Gpu], address: &str) -> Outcome<&'a Gpu> {
     let (domain, bus, device) = parse_pci(address).ok_or(Code::INVALID_ARGUMENT)?;
     let mut all = gpus.iter();

@@ -1,8 +1,7 @@
-//! The stand-in's C functions of nvml.h. Others are missing, as in an older library.
-//!
-//! Each calls into `crate::library` with a short closure; `crate::device`, `crate::usage` and
-//! `crate::gpm` compute the results. Parameter types are those of `crate::raw`, so that no function
-//! here touches the application's memory.
+//! The stand-in's C functions of nvml.h. Others are missing, as in an older library. Each calls
+//! into `crate::library` with a short closure; `crate::device`, `crate::usage` and `crate::gpm`
+//! compute the results. Parameter types are those of `crate::raw`, so that no function here touches
+//! the application's memory.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -54,7 +53,6 @@ macro_rules! define {
     };
 }
 
-/// Several names of one function.
 macro_rules! versions {
     (@each [$($name:ident)*] $rest:tt) => { $(versions! { @one $name $rest })* };
     (@one $name:ident [$($rest:tt)*]) => { exports! { $name $($rest)*; } };
@@ -63,8 +61,7 @@ macro_rules! versions {
     };
 }
 
-/// Calls about a device that return NVML_ERROR_NOT_SUPPORTED whatever their further arguments,
-/// which these functions do not read.
+/// Calls about a device that return NVML_ERROR_NOT_SUPPORTED whatever their further arguments.
 macro_rules! not_supported {
     ($($name:ident)*) => {
         $(exports! { $name(device: Handle) device |_| Err(Code::NOT_SUPPORTED); })*
@@ -100,7 +97,6 @@ versions! {
         version.set(softgpu::CUDA_VERSION)
 }
 
-// Devices.
 versions! {
     nvmlDeviceGetCount nvmlDeviceGetCount_v2(count: Out<c_uint>) |gpus|
         count.set(gpus.len() as c_uint)
@@ -152,7 +148,6 @@ exports! {
     nvmlDeviceGetPciInfo_v3(device: Handle, pci: Out<nvmlPciInfo_t>) device |gpu| pci.set(gpu.pci());
 }
 
-// Memory and utilisation.
 exports! {
     nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<nvmlMemory_t>) device |gpu| {
         memory.set(usage::memory(&gpu.ask()?, gpu.device.memory_bytes))
@@ -181,7 +176,7 @@ exports! {
         if samples.is_null() {
             return count.set(told.len() as c_uint);
         }
-        // More may have come since; the newest are left for the next call.
+        // More may exist by now; the newest are left for the next call.
         let told = &told[..told.len().min(room as usize)];
         let samples_of = |&(stamp, percent): &(u64, u32)| nvmlSample_t {
             timeStamp: stamp,
@@ -192,7 +187,6 @@ exports! {
     };
 }
 
-// Processes.
 versions! {
     nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetComputeRunningProcesses_v3(
         device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_t>
@@ -228,7 +222,6 @@ exports! {
     };
 }
 
-// Clocks, power, state.
 exports! {
     nvmlDeviceGetClockInfo(device: Handle, kind: c_uint, mhz: Out<c_uint>) device |gpu|
         mhz.set(Clock::from_number(kind)?.mhz(gpu)?);
@@ -237,11 +230,8 @@ exports! {
     nvmlDeviceGetClock(device: Handle, kind: c_uint, id: c_uint, mhz: Out<c_uint>) device |gpu| {
         let clock = Clock::from_number(kind)?;
         match id {
-            // Current.
             0 => mhz.set(clock.mhz(gpu)?),
-            // Maximum.
             3 => mhz.set(clock.max_mhz(&gpu.device)?),
-            // Application clocks.
             1 | 2 => Err(Code::NOT_SUPPORTED),
             _ => Err(Code::INVALID_ARGUMENT),
         }
@@ -288,7 +278,6 @@ versions! {
     ) device |gpu| reasons.set(usage::event_reasons(&gpu.ask()?)?)
 }
 
-// GPM.
 exports! {
     nvmlGpmQueryDeviceSupport(device: Handle, support: Out<nvmlGpmSupport_t>) device |gpu|
         gpm::query(gpu, &support);
@@ -321,7 +310,6 @@ exports! {
         device |_| Err(if mig.is_null() { Code::INVALID_ARGUMENT } else { Code::NOT_FOUND });
 }
 
-// Events and memory errors.
 exports! {
     nvmlEventSetCreate(set: Out<usize>) |_| {
         if set.is_null() {

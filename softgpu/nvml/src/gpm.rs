@@ -1,10 +1,8 @@
-//! GPM, the performance counters of a device between two samples.
-//!
-//! A sample is the use of the device up to an instant; a metric is the difference of two, divided
-//! by the time between them. The supported metrics are those of the model: SMs in use (nvml.h:
-//! "percentage of SMs that were busy"), the time of any computation, and the share of bandwidth.
-//!
-//! NVIDIA's devices have GPM from Hopper on (nvml.h, "for Hopper or newer").
+//! GPM, the performance counters of a device between two samples. A sample is the use of the device
+//! up to an instant; a metric is the difference of two, divided by the time between them. The
+//! supported metrics are those of the model: SMs in use (nvml.h: "percentage of SMs that were
+//! busy"), the time of any computation, and the share of bandwidth. NVIDIA's devices have GPM from
+//! Hopper on (nvml.h, "for Hopper or newer").
 
 use std::collections::BTreeMap;
 
@@ -25,8 +23,7 @@ const GRAPHICS_UTIL: u32 = 1;
 const SM_UTIL: u32 = 2;
 /// NVML_GPM_METRIC_DRAM_BW_UTIL, per cent of the bandwidth.
 const DRAM_BW_UTIL: u32 = 10;
-/// Most metrics of one call. NVML_GPM_METRIC_MAX was 98, 210, 333 (CUDA 13) and 477 in headers so
-/// far, all of the same version.
+/// Most metrics of one call. NVML_GPM_METRIC_MAX was 98, 210, 333 (CUDA 13) and 477 so far.
 const METRICS_MAX: u32 = 512;
 
 /// `nvmlGpmSample_t` of the first sample; others follow. Neither null nor likely by accident.
@@ -35,19 +32,16 @@ const SAMPLES_MAX: usize = 1024;
 
 static SAMPLES: Mutex<BTreeMap<usize, Option<Taken>>> = Mutex::new(BTreeMap::new());
 
-/// A sample taken from a device.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     place: u32,
     sample: Sample,
 }
 
-/// Whether a device has GPM.
 fn has(device: &Device) -> bool {
     device.compute_capability.major >= 9
 }
 
-/// `nvmlGpmQueryDeviceSupport`.
 pub(crate) fn query(gpu: &Gpu, support: &Out<nvmlGpmSupport_t>) -> Outcome {
     if Out::version_of(support)? != VERSION {
         return Err(Code::ARGUMENT_VERSION_MISMATCH);
@@ -58,7 +52,6 @@ pub(crate) fn query(gpu: &Gpu, support: &Out<nvmlGpmSupport_t>) -> Outcome {
     })
 }
 
-/// Allocates a sample.
 pub(crate) fn allocate() -> Outcome<usize> {
     let mut samples = SAMPLES.lock();
     if samples.len() >= SAMPLES_MAX {
@@ -70,7 +63,6 @@ pub(crate) fn allocate() -> Outcome<usize> {
     Ok(number)
 }
 
-/// Frees a sample.
 pub(crate) fn free(number: usize) -> Outcome {
     let mut samples = SAMPLES.lock();
     samples
@@ -93,8 +85,8 @@ pub(crate) fn take(gpu: &Gpu, number: usize) -> Outcome {
     Ok(())
 }
 
-/// `nvmlGpmMetricsGet`. Accesses only as many metrics of the caller's array as requested: the
-/// array's length depends on the caller's header.
+/// `nvmlGpmMetricsGet`. Accesses only the requested metrics of the caller's array, whose length
+/// depends on the caller's header.
 pub(crate) fn metrics(gpus: &[Gpu], asked: &Out<GpmMetricsGetHead>) -> Outcome {
     if Out::version_of(asked)? != VERSION {
         return Err(Code::ARGUMENT_VERSION_MISMATCH);

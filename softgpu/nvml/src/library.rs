@@ -16,7 +16,6 @@ static LIBRARY: Mutex<Library> = Mutex::new(Library {
     gpus: None,
 });
 
-/// The state that `nvmlInit` creates.
 struct Library {
     /// Calls of `nvmlInit` without a matching `nvmlShutdown`.
     users: u64,
@@ -24,7 +23,6 @@ struct Library {
     gpus: Option<Arc<Vec<Gpu>>>,
 }
 
-/// The constant properties of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
     pub(crate) device: Device,
@@ -40,7 +38,6 @@ pub(crate) struct Gpu {
 pub(crate) struct Handle(usize);
 
 impl Handle {
-    /// In the form of nvml.h's structures.
     pub(crate) fn pointer(self) -> *mut std::ffi::c_void {
         std::ptr::without_provenance_mut(self.0)
     }
@@ -75,7 +72,6 @@ impl Gpu {
     }
 }
 
-/// `nvmlInit`.
 pub(crate) fn initialise() -> Outcome {
     let mut library = LIBRARY.lock();
     if library.gpus.is_none() {
@@ -90,7 +86,6 @@ pub(crate) fn initialise() -> Outcome {
     Ok(())
 }
 
-/// `nvmlShutdown`.
 pub(crate) fn shut_down() -> Outcome {
     let mut library = LIBRARY.lock();
     library.users = library.users.checked_sub(1).ok_or(Code::UNINITIALIZED)?;

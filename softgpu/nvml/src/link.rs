@@ -6,7 +6,6 @@ use protocol::hello::{connect_to, receive, send};
 use rustix::time::{ClockId, clock_gettime};
 use softgpu::wire::{DEVICES, Monitor, Reply, Request};
 
-/// The sockets of the devices, in order.
 pub(crate) fn sockets() -> Result<Vec<PathBuf>, String> {
     let sockets = std::env::var_os("SOFTGPU_SOCKET").unwrap_or_default();
     let paths: Vec<PathBuf> = std::env::split_paths(&sockets)

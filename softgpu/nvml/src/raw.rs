@@ -1,8 +1,6 @@
-//! The application's pointers, as parameter types of the exported functions.
-//!
-//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
-//! states for the duration of the call. Null is checked here, once. All of the library's access to
-//! the application's memory is in this file.
+//! The application's pointers, as parameter types of the exported functions. As in C, a pointer is
+//! null, or valid as the prototype states for the duration of the call. Null is checked here, once.
+//! All of the library's access to the application's memory is in this file.
 
 #![expect(
     unsafe_code,
@@ -13,11 +11,9 @@ use std::ffi::{CStr, c_char, c_uint};
 
 use crate::code::{Code, Outcome};
 
-/// Destination of a result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-/// A NUL-terminated text.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
@@ -39,8 +35,8 @@ impl<T: Copy> Out<T> {
             return Err(Code::INVALID_ARGUMENT);
         }
         for (index, &value) in values.iter().enumerate() {
-            // SAFETY: not null, so by the contract of the C interface an array of as many `T` as
-            // the prototype or the caller's count states.
+            // SAFETY: not null, so by the contract of the C interface an array as long as the
+            // prototype or the caller's count states.
             unsafe { self.0.add(index).write_unaligned(value) };
         }
         Ok(())
@@ -51,17 +47,15 @@ impl<T: Copy> Out<T> {
         self.at(0)
     }
 
-    /// One of several values.
     pub(crate) fn at(&self, index: usize) -> Outcome<T> {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` longer than
-        // `index`, which the application has filled.
+        // SAFETY: not null, so by the contract of the C interface a filled array longer than
+        // `index`.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 
-    /// Stores one of several values.
     pub(crate) fn set_at(&self, index: usize, value: T) -> Outcome {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);

@@ -1,5 +1,4 @@
 //! Event sets, and the wait for an event: the devices' injected reports since their registration.
-//!
 //! Waiting threads poll the server. A lost device's earlier reports are delivered first.
 
 use std::collections::BTreeMap;
@@ -18,12 +17,10 @@ pub(crate) const SUPPORTED: u64 = 1 | 2 | 8;
 /// `nvmlEventSet_t` of the first set; others follow. Neither null nor a likely accidental number.
 const FIRST: usize = 0x6770_7565;
 const SETS_MAX: usize = 256;
-/// Poll interval.
 const ASK_NS: u64 = 50_000_000;
 
 static SETS: Mutex<BTreeMap<usize, Vec<Registered>>> = Mutex::new(BTreeMap::new());
 
-/// A device in a set.
 #[derive(Clone, Copy, Debug)]
 struct Registered {
     place: u32,
@@ -32,7 +29,6 @@ struct Registered {
     seen: u64,
 }
 
-/// Creates a set without devices.
 pub(crate) fn create() -> Outcome<usize> {
     let mut sets = SETS.lock();
     if sets.len() >= SETS_MAX {
@@ -43,7 +39,6 @@ pub(crate) fn create() -> Outcome<usize> {
     Ok(set)
 }
 
-/// Frees a set.
 pub(crate) fn free(set: usize) -> Outcome {
     SETS.lock()
         .remove(&set)

@@ -1,5 +1,5 @@
-//! Structures of nvml.h in the application's memory: those of `nvml-wrapper-sys`, whose
-//! declarations come from the header, and two that the header had formerly.
+//! Structures of nvml.h in the application's memory: those of `nvml-wrapper-sys`, from the header,
+//! and two that the header had formerly.
 
 use std::ffi::{c_char, c_uint};
 

@@ -1,7 +1,5 @@
-//! Current use, from the server's report: percents over a window of the recent past.
-//!
-//! The window is the past sample period, between one and two [`SAMPLE_NS`] long; right after the
-//! server's start it is the server's whole run time.
+//! Current use, from the server's report: percents over the past sample period, between one and two
+//! [`SAMPLE_NS`] long; right after the server's start it is the server's whole run time.
 
 use softgpu::wire::{Monitor, SAMPLE_NS, Sample};
 
@@ -46,8 +44,7 @@ pub(crate) fn memory(monitor: &Monitor, total: u64) -> nvmlMemory_t {
     }
 }
 
-/// Over the past sample period: the time in which anything computed, and the achieved memory
-/// bandwidth relative to the peak.
+/// Over the past sample period: the time of any computation, and the share of the peak bandwidth.
 pub(crate) fn utilisation(monitor: &Monitor) -> nvmlUtilization_t {
     let [.., now] = &*monitor.samples else {
         return between(&Sample::default(), &Sample::default());
@@ -57,8 +54,7 @@ pub(crate) fn utilisation(monitor: &Monitor) -> nvmlUtilization_t {
     between(&before.copied().unwrap_or_default(), now)
 }
 
-/// Why the SM clock is not higher, as bits of nvml.h: nvmlClocksEventReasonGpuIdle, …SwPowerCap and
-/// …SwThermalSlowdown.
+/// Why the SM clock is not higher: nvmlClocksEventReasonGpuIdle, …SwPowerCap, …SwThermalSlowdown.
 pub(crate) fn event_reasons(monitor: &Monitor) -> Outcome<u64> {
     const GPU_IDLE: u64 = 0x1;
     const SW_POWER_CAP: u64 = 0x4;
@@ -74,7 +70,6 @@ pub(crate) fn event_reasons(monitor: &Monitor) -> Outcome<u64> {
     Ok(set.fold(0, |all, (_, bit)| all | bit))
 }
 
-/// The processes with contexts. No device is divided into instances.
 pub(crate) fn processes(monitor: &Monitor) -> Vec<nvmlProcessInfo_t> {
     let processes = monitor.processes.iter();
     processes

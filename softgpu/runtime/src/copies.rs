@@ -26,7 +26,6 @@ pub(crate) fn unified(address: *const c_void) -> CUdeviceptr {
     CUdeviceptr(address.expose_provenance() as u64)
 }
 
-/// `cudaMemcpy`.
 pub(crate) fn copy(
     driver: &Driver,
     to: *mut c_void,
@@ -43,7 +42,6 @@ pub(crate) fn copy(
     }
 }
 
-/// `cudaMemcpyAsync`.
 pub(crate) fn copy_async(
     driver: &Driver,
     to: *mut c_void,

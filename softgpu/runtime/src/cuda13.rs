@@ -1,8 +1,6 @@
-//! The differences of CUDA 13 from CUDA 12: the release, and the contents of its structures.
-//!
-//! The lists are attributes by the numbers of `cuda.h`, in the order of the fields of
-//! `struct cudaDeviceProp` in `driver_types.h`; each list has the integers between two fields of
-//! another type.
+//! The differences of CUDA 13 from CUDA 12: the release, and its structures. The lists are
+//! attributes by the numbers of `cuda.h`, in the order of the fields of `struct cudaDeviceProp` in
+//! `driver_types.h`; each has the integers between two fields of another type.
 
 use std::ffi::c_int;
 

@@ -9,7 +9,7 @@ use abi::types::{CUcontext, CUdevice, CUdevice_attribute};
 use crate::driver::Driver;
 use crate::error::Error;
 
-/// Devices whose primary contexts are remembered; beyond, each change of device retains it anew.
+/// Devices whose primary contexts are remembered; beyond, each change of device retains it again.
 const DEVICES: usize = 64;
 
 /// The retained primary contexts. They are never released, as in the real runtime.
@@ -36,7 +36,6 @@ pub(crate) fn device(driver: &Driver, ordinal: c_int) -> Result<CUdevice, Error>
     Ok(device)
 }
 
-/// A device's primary context, created if need be.
 pub(crate) fn primary_context(driver: &Driver, ordinal: c_int) -> Result<CUcontext, Error> {
     let device = device(driver, ordinal)?;
     let place = usize::try_from(ordinal)
@@ -74,7 +73,7 @@ pub(crate) fn choose(driver: &Driver, ordinal: c_int) -> Result<(), Error> {
     Ok(())
 }
 
-/// Result of `cudaGetDevice`: the current context's device, else the chosen one. Creates no
+/// Result of `cudaGetDevice`: the current context's device, else the chosen one; creates no
 /// context.
 pub(crate) fn current(driver: &Driver) -> c_int {
     let mut device = CUdevice::INVALID;

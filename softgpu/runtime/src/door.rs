@@ -28,7 +28,6 @@ pub(crate) fn enter_without_device(
     enter_early(|| call(driver::initialised()?))
 }
 
-/// Runs a call that needs nothing.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), Error>) -> Error {
     // A panic is a bug of ours and must not unwind into C. The locks do not poison.
     let answer = match catch_unwind(AssertUnwindSafe(call)) {

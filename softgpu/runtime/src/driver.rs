@@ -56,8 +56,7 @@ macro_rules! entry_points {
                 Self {
                     $($(#[$only])* $name: find(stringify!($name), $version).map(|address| {
                         // SAFETY: the driver reports this as its entry point of that name in the
-                        // form of that version, which has this prototype in the public header of
-                        // that version.
+                        // form of that version, whose public header has this prototype.
                         unsafe {
                             std::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> CUresult>(address)
                         }
@@ -246,7 +245,6 @@ impl Driver {
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 
-/// The driver, opened at the first call.
 pub(crate) fn driver() -> Result<&'static Driver, Error> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
@@ -256,7 +254,6 @@ pub(crate) fn driver() -> Result<&'static Driver, Error> {
     Ok(DRIVER.get_or_init(|| opened))
 }
 
-/// The driver after `cuInit`.
 pub(crate) fn initialised() -> Result<&'static Driver, Error> {
     let driver = driver()?;
     // Relaxed: `cuInit` may be repeated, so missing another thread's call is harmless.
@@ -268,8 +265,7 @@ pub(crate) fn initialised() -> Result<&'static Driver, Error> {
 }
 
 fn open() -> Result<Driver, Error> {
-    // SAFETY: the library of that name is the CUDA driver, whose initialisers may run in any
-    // program.
+    // SAFETY: the library is the CUDA driver, whose initialisers may run in any program.
     let library = unsafe { Library::new("libcuda.so.1") };
     let library = library.map_err(|_| Error::INSUFFICIENT_DRIVER)?;
     let resolve: GetProcAddress = {

@@ -1,7 +1,5 @@
-//! The runtime's error codes.
-//!
-//! Numbers and names are those of `driver_types.h`. If the driver has the same code, which since
-//! CUDA 10.1 holds for all of its results, the text is the driver's.
+//! The runtime's error codes. Numbers and names are those of `driver_types.h`. If the driver has
+//! the same code, which since CUDA 10.1 holds for all of its results, the text is the driver's.
 
 use std::ffi::CStr;
 
@@ -31,7 +29,6 @@ impl Error {
         known.map_or(UNRECOGNIZED, |at| NAMES[at].1)
     }
 
-    /// Its meaning.
     pub(crate) fn text(self) -> &'static CStr {
         if let Ok(at) = TEXTS.binary_search_by_key(&self.0, |entry| entry.0) {
             return TEXTS[at].1;
@@ -46,7 +43,6 @@ impl From<CUresult> for Error {
     }
 }
 
-/// The text of an unknown number.
 const UNRECOGNIZED: &CStr = c"unrecognized error code";
 
 /// Texts of codes that only the runtime returns.

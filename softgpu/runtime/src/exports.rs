@@ -1,6 +1,5 @@
-//! The stand-in's C functions of `cuda_runtime_api.h` and `crt/host_runtime.h`.
-//!
-//! Each calls into `crate::door` with a short closure. The driver's arguments pass unchanged.
+//! The stand-in's C functions of `cuda_runtime_api.h` and `crt/host_runtime.h`. Each calls into
+//! `crate::door` with a short closure. The driver's arguments pass unchanged.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -43,8 +42,7 @@ macro_rules! define {
     };
     ($name:ident($($arg:ident: $type:ty),*) -> $result:ty { $body:expr }) => {
         #[allow(clippy::too_many_arguments, reason = "the prototype is the runtime's")]
-        // SAFETY: the name is the runtime's own: nothing else in a process that loads it has this
-        // name.
+        // SAFETY: the name is the runtime's own: nothing else in its process has this name.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> $result {
             $body

@@ -31,7 +31,6 @@ pub(crate) struct LaunchConfig {
 
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
 
-/// The configuration in `<<<…>>>`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Configuration {
     pub(crate) grid: Dim3,
@@ -54,7 +53,6 @@ pub(crate) fn push(configuration: Configuration) {
     let _ = PUSHED.try_with(|pushed| pushed.borrow_mut().push(configuration));
 }
 
-/// Takes the configuration pushed last.
 pub(crate) fn pop() -> Result<Configuration, Error> {
     let popped = PUSHED.try_with(|pushed| pushed.borrow_mut().pop());
     popped.ok().flatten().ok_or(Error::MISSING_CONFIGURATION)

@@ -1,5 +1,4 @@
 //! A stand-in for NVIDIA's `libcudart.so.13` (`.12` with `cfg(cuda12)`), for the software GPU.
-//!
 //! NVIDIA's own runtime authenticates the driver through a table from `cuGetExportTable`, and runs
 //! on no other driver; the stand-in driver denies that table and always will. Programs built on the
 //! runtime, such as PyTorch's wheels, therefore get this library in the runtime's place. It is
@@ -8,11 +7,10 @@
 //! does: it opens `libcuda.so.1` and looks up the rest with `cuGetProcAddress`. Hooks there
 //! therefore see what a program does through the runtime.
 //!
-//! It has the functions that PyTorch imports (2.15 of CUDA 13, 2.10 of CUDA 12), and no others: the
-//! dynamic linker reports a missing one. Of those, graph nodes added by hand, conditional nodes,
-//! drawings of graphs and unified function pointers return cudaErrorNotSupported. It requires a
-//! driver of CUDA 12.8, while the real one of CUDA 13 requires one of CUDA 13.
-//!
+//! It has only the functions that PyTorch imports (2.15 of CUDA 13, 2.10 of CUDA 12): the dynamic
+//! linker reports a missing one. Of those, graph nodes added by hand, conditional nodes, drawings
+//! of graphs and unified function pointers return cudaErrorNotSupported. It requires a driver of
+//! CUDA 12.8, while the real one of CUDA 13 requires one of CUDA 13.
 //! # The path of a call
 //! [`exports`] has the C functions. Each enters through the [`door`], which readies the calling
 //! thread's device, keeps the last error, and turns a panic into cudaErrorUnknown. Handles are the

@@ -57,7 +57,6 @@ const BLOCK: [i32; 2] = [12, 10];
 const CAPABILITY: [i32; 2] = [75, 76];
 const ACCESS: [i32; 4] = [100, 101, 106, 109];
 
-/// Result of `cudaGetDeviceProperties`.
 pub(crate) fn device_properties(
     driver: &Driver,
     ordinal: c_int,

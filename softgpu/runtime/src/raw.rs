@@ -1,7 +1,5 @@
-//! The application's pointers that the runtime itself dereferences.
-//!
-//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
-//! states for the duration of the call. Null is checked here, once.
+//! The application's pointers that the runtime dereferences. As in C, a pointer is null, or valid
+//! as the prototype states for the duration of the call. Null is checked here, once.
 
 #![expect(
     unsafe_code,
@@ -10,12 +8,10 @@
 
 use crate::error::Error;
 
-/// Destination of a result.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Out<T>(*mut T);
 
-/// Address of an argument.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct In<T>(*const T);
@@ -29,13 +25,11 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface the caller lends a place for a
-        // `T`.
+        // SAFETY: not null, so by the contract of the C interface a place for a `T`.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
 
-    /// The same destination, for the driver.
     pub(crate) fn pointer(&self) -> *mut T {
         self.0
     }
@@ -46,8 +40,7 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a `T` that the caller does not
-        // change meanwhile.
+        // SAFETY: not null, so by the contract of the C interface a `T`, unchanged meanwhile.
         Ok(unsafe { self.0.read_unaligned() })
     }
 }
@@ -59,8 +52,7 @@ pub(crate) fn write_text(to: &Out<u8>, room: usize, text: &[u8]) -> Result<(), E
     }
     let text = &text[..text.len().min(room - 1)];
     for (at, &byte) in text.iter().chain(&[0]).enumerate() {
-        // SAFETY: not null, so by the contract of the C interface a place for `room` bytes; `at` is
-        // less.
+        // SAFETY: not null, so by the contract of the C interface a place for `room` > `at` bytes.
         unsafe { to.0.add(at).write(byte) };
     }
     Ok(())

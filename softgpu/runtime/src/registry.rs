@@ -1,6 +1,5 @@
 //! Objects that compilers register when a program starts: fat binaries, and their kernels and
-//! variables, by the addresses of their host symbols. An image is loaded into the driver at the
-//! first use of one of its kernels or variables.
+//! variables, by the addresses of their host symbols. An image is loaded at their first use.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_void};
@@ -40,7 +39,6 @@ struct LoadedImage {
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     image: Image,
-    /// Address of its name on the device.
     name: Address,
     handle: Option<Handle>,
 }
@@ -68,7 +66,6 @@ impl Handle {
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 
-/// Registers a fat binary of a part of the program, by the address of its wrapper.
 pub(crate) fn register_image(wrapper: *mut c_void) -> Image {
     let mut registry = REGISTRY.write();
     registry.last += 1;
@@ -83,7 +80,8 @@ pub(crate) fn register_image(wrapper: *mut c_void) -> Image {
 }
 
 /// Removes a fat binary, whose part of the program is unloaded. Its kernels and variables can no
-/// longer be used; the driver, which may be gone by now, keeps what it has loaded until the end.
+/// longer be used; the driver, which may be unloaded by now, keeps what it has loaded until the
+/// end.
 pub(crate) fn forget_image(image: Image) {
     // In a child of `fork` the lock's holder may not exist, and an ending process needs no removal.
     if let Some(mut registry) = REGISTRY.try_write() {
@@ -151,7 +149,6 @@ pub(crate) fn kernel(driver: &Driver, host: *const c_void) -> Result<CUkernel, E
     Ok(kernel)
 }
 
-/// Address and size of a variable in the current context.
 pub(crate) fn variable(
     driver: &Driver,
     host: *const c_void,
@@ -167,7 +164,6 @@ pub(crate) fn variable(
     Ok((place, bytes.min(known.bytes.max(1))))
 }
 
-/// The library of an image, loaded if need be.
 pub(crate) fn load(driver: &Driver, image: Image) -> Result<CUlibrary, Error> {
     // Loads under the lock, so that only one of two threads does it.
     let mut registry = REGISTRY.write();

@@ -8,7 +8,6 @@ use abi::types::CUstream;
 use blas::Status;
 use parking_lot::Mutex;
 
-/// `cublasHandle_t`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(usize);
@@ -17,9 +16,7 @@ pub(crate) struct Handle(usize);
 pub(crate) struct State {
     /// The stream as a number, so that threads can share it.
     stream: usize,
-    /// `cublasMath_t`.
     pub(crate) math_mode: c_uint,
-    /// `cublasPointerMode_t`.
     pub(crate) pointer_mode: c_uint,
 }
 
@@ -83,7 +80,6 @@ impl State {
         self.stream = stream.0.expose_provenance();
     }
 
-    /// Whether 32-bit products may drop bits (TF32).
     pub(crate) fn is_tf32(&self) -> bool {
         self.math_mode & 0xf == TF32_MATH
     }

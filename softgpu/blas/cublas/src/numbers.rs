@@ -22,7 +22,6 @@ pub(crate) struct ComputeType(c_uint);
 pub(crate) struct Operation(c_uint);
 
 impl DataType {
-    /// Element type of a product with this data type.
     pub(crate) fn number(self, compute: ComputeType) -> Result<Number, Status> {
         Number::of_product(self.0, compute.0)
     }
@@ -47,7 +46,6 @@ impl Operation {
 }
 
 impl Handle {
-    /// Launches a matrix product on the handle's stream.
     pub(crate) fn multiply(
         self,
         operator: &'static str,

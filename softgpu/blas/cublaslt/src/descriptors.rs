@@ -31,12 +31,9 @@ pub(crate) struct Operation {
     pub(crate) transposed: [bool; 2],
 }
 
-/// The object of a handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Descriptor {
-    /// A matrix.
     Layout(Layout),
-    /// A product.
     Operation(Operation),
     /// A preference for algorithms; there is only one.
     Preference,
@@ -164,7 +161,6 @@ impl Operation {
     }
 }
 
-/// The product of a call of `cublasLtMatmul`.
 pub(crate) fn product(operation: Handle, a: Handle, d: Handle) -> Result<Product, Status> {
     let (operation, a, d) = (operation.operation()?, a.layout()?, d.layout()?);
     Ok(Product {
