@@ -92,6 +92,7 @@ impl Demand {
 /// The device's whole load: sums that follow kernels and their blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
+    /// Of the running blocks.
     pub(crate) demand: Demand,
     /// Over the kernels that run or wait for room: the sum of their weights, and of the squares.
     weight_q32: u64,

@@ -43,7 +43,7 @@ struct Outcome {
 #[derive(Clone, Copy, PartialEq)]
 enum Caller {
     Attentive,
-    /// Also advances at other instants.
+    /// Also advances at other instants than events.
     Impatient,
     Absent,
     /// Advances from completion to completion, and prepares each kernel.

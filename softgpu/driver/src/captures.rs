@@ -575,11 +575,11 @@ fn is_joined(tables: &Tables, capture: &Capture) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Care {
     None,
-    /// It may wait, or use the legacy stream: see the module's text.
+    /// The call may wait, or use the legacy stream: see the module's text.
     Unsafe,
-    /// It uses the legacy stream of the current context and waits.
+    /// The call uses the legacy stream of the current context and waits.
     Legacy,
-    /// It waits for all streams of the current context, those in capture too.
+    /// The call waits for all streams of the current context, those in capture too.
     Context,
 }
 

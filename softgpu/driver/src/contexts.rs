@@ -109,7 +109,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Decrements it; the last use destroys the context.
+    /// Decrements the context's use count; the last use destroys the context.
     pub(crate) fn detach_context(&self, handle: u64) -> Result<(), CUresult> {
         let is_last = {
             let mut tables = self.tables.lock();

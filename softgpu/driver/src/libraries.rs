@@ -51,7 +51,7 @@ impl Driver {
         Ok(self.keep_library(image))
     }
 
-    /// As above, from a file.
+    /// As [`Self::load_library`], from a file.
     pub(crate) fn load_library_file(&self, path: &str) -> Result<u64, LoadError> {
         let image = self.image_in(path)?;
         Ok(self.keep_library(image))

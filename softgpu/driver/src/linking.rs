@@ -84,7 +84,7 @@ impl Driver {
         Ok(())
     }
 
-    /// As above, from a file.
+    /// As [`Self::link_data`], from a file.
     pub(crate) fn link_file(
         &self,
         handle: u64,

@@ -73,7 +73,7 @@ pub(crate) struct Context {
     pub(crate) is_locked: bool,
 }
 
-/// Besides its default stream; the rest is its primary context's.
+/// A green context's own parts, besides its default stream: the rest is its primary context's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Green {
     pub(crate) handle: u64,

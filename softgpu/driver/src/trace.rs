@@ -64,7 +64,7 @@ impl Traced {
         }
     }
 
-    /// As above, for a node of a graph.
+    /// The same launch, as a node of a graph.
     pub(crate) fn in_graph(self) -> Self {
         Self {
             is_in_graph: true,

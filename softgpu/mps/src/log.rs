@@ -28,7 +28,7 @@ impl Log {
         logs.map(|(who, name)| Self::open(who, name))
     }
 
-    /// Both on standard output, for a daemon in the foreground.
+    /// Both logs on standard output, for a daemon in the foreground.
     pub(crate) fn both_on_stdout() -> [Self; 2] {
         ["Control", "Server"].map(|who| {
             let stdout = std::io::stdout().as_fd().try_clone_to_owned();

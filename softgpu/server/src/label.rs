@@ -22,7 +22,7 @@ pub(crate) struct Counters {
     /// Launches recorded into a capture, counted by the driver.
     pub(crate) launches_captured: u64,
     pub(crate) graph_launches: u64,
-    /// Of these, launches accepted while another process had incomplete kernels.
+    /// Graph launches accepted while another process had incomplete kernels.
     pub(crate) graph_launches_beside_others: u64,
     /// Kernels in these graphs.
     pub(crate) graph_kernels: u64,

@@ -22,7 +22,7 @@ pub(crate) struct Account {
 #[derive(Debug, Default)]
 struct Taken {
     now: AtomicU64,
-    /// Their peak.
+    /// The peak of `now`.
     most: AtomicU64,
 }
 

@@ -164,7 +164,7 @@ impl Server {
         command
     }
 
-    /// As above, on the server's virtual clock; programs of lower rank run first.
+    /// A program on the server's virtual clock; programs of lower rank run first.
     pub(crate) fn virtual_program(&self, name: &str, rank: u16) -> Command {
         let mut command = self.program(name);
         command.env("PILLION_CLOCK", self.folder.path().join("clock"));
