@@ -22,28 +22,28 @@ use crate::failure::Failure;
 use crate::out;
 use crate::status::{self, table, width, wrap};
 
-/// Checks driver, library, daemons, MPS, configuration and profiles, and says how to mend what is
-/// wrong.
+/// Checks driver, library, daemons, MPS, configuration and profiles, and names the fix for each
+/// problem.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion doctor python\n\n\
-                  With a program it also says whether the library can be preloaded into it. Exit code 1 \
-                  if anything is an error.\n\n\
-                  For a report of an error: pillion doctor --bundle pillion.tar.gz. It asks each daemon for its status and its events and takes \
-                  configurations, logs and versions along. Names of jobs, programs, users, this host and paths are replaced (job-1, user-1), \
-                  values of the environment are taken of a list of variables only, and manifest.json in it says what was replaced and what \
-                  stays. Look at it before you send it.")]
+                  With PROGRAM, it also checks whether the library can be preloaded into that program. \
+                  Exit code 1 if any check is an error.\n\n\
+                  For an error report: pillion doctor --bundle pillion.tar.gz. The bundle contains each daemon's status and events, and \
+                  configurations, logs and versions. Names of jobs, programs, users, this host and paths are replaced (job-1, user-1). \
+                  Only environment variables of a fixed list keep their values. manifest.json in the bundle lists what was replaced \
+                  and what was kept. Inspect the bundle before you send it.")]
 pub(crate) struct Options {
-    /// One JSON document instead of a table.
+    /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Writes everything that a maintainer asks for into an archive (.tar.gz) that is not there
-    /// yet, without names; `-` is the standard output. Exit code 0 whatever the checks have found.
+    /// Write an error report, with names replaced, to a new archive (.tar.gz); `-` is the standard
+    /// output. Exit code 0 whatever the checks found.
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
     /// Configuration files to check; those in /etc/pillion if none is given.
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
-    /// A program that is to run as a job.
+    /// A program that you want to run as a job.
     #[arg(value_name = "PROGRAM")]
     program: Option<PathBuf>,
 }
@@ -205,11 +205,15 @@ fn fitted(findings: &[Finding], columns: usize) -> String {
 }
 
 fn summary(findings: &[Finding]) -> String {
+    let counted = |verdict: Verdict| match count(findings, verdict) {
+        1 => format!("1 {}", verdict.word()),
+        several => format!("{several} {}s", verdict.word()),
+    };
     format!(
-        "{} ok, {} to look at, {} to mend",
+        "{} ok, {}, {}",
         count(findings, Verdict::Ok),
-        count(findings, Verdict::Warning),
-        count(findings, Verdict::Error),
+        counted(Verdict::Warning),
+        counted(Verdict::Error),
     )
 }
 

@@ -34,11 +34,11 @@ const BYTES_MAX: usize = 4 << 20;
 /// What is kept, for the manifest and the user.
 const STAYS: [&str; 6] = [
     "numbers, times and process ids",
-    "versions, of Pillion, the kernel, the C library, the driver and the distribution",
+    "versions of Pillion, the kernel, the C library, the driver and the distribution",
     "names of GPUs, their UUIDs and PCI addresses",
     "names of kernels, as in `pillion profile scrub`",
-    "keys, numbers and Pillion's own words of configuration files, without comments",
-    "paths of the system, listed in kept_paths",
+    "keys, numbers and Pillion's own keywords of configuration files, without comments",
+    "system paths, listed in kept_paths",
 ];
 
 struct Entry {
@@ -60,7 +60,7 @@ pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Resul
     }
     let gathered = gather::everything(options, findings);
     let (entries, manifest) = scrubbed(&gathered);
-    let archive = archive(&entries, &manifest).context("the archive cannot be made")?;
+    let archive = archive(&entries, &manifest).context("cannot create the archive")?;
     if is_stdout {
         out::bytes(&archive)?;
     } else {
@@ -81,7 +81,7 @@ pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Resul
 fn taken(path: &Path) -> Failure {
     let path = path.display();
     Failure::usage(anyhow!(
-        "--bundle {path}: is there already and is left as it is; name another file"
+        "--bundle {path}: already exists and is not overwritten; name another file"
     ))
 }
 
@@ -145,10 +145,7 @@ fn scrubbed(gathered: &Gathered) -> (Vec<Entry>, Value) {
         let path = path.clone();
         match text.len() > BYTES_MAX {
             true => {
-                let why = format!(
-                    "it has {} bytes, of which {BYTES_MAX} are taken",
-                    text.len()
-                );
+                let why = format!("it has {} bytes; the limit is {BYTES_MAX}", text.len());
                 missing.push(json!({"path": path, "why": why}));
             }
             false => entries.push(Entry {
@@ -216,9 +213,9 @@ fn told(path: &Path, manifest: &Value) -> String {
         let (path, why) = (text(&missing["path"]), text(&missing["why"]));
         said.push_str(&format!("missing: {path}: {why}\n"));
     }
-    said.push_str(&format!("what stays: {}\n", STAYS.join("; ")));
+    said.push_str(&format!("kept: {}\n", STAYS.join("; ")));
     let path = path.display();
-    said + &format!("{path}: look at it before you send it (tar -xzOf {path} | less)")
+    said + &format!("{path}: inspect it before you send it (tar -xzOf {path} | less)")
 }
 
 #[cfg(test)]

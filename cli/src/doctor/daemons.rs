@@ -33,10 +33,10 @@ fn blind(status: &Value) -> Option<Finding> {
     Some(Finding::warning(
         format!("throttle of {}", uuid(status)),
         format!(
-            "NVML has not said for 10 s how much the GPU is used: best-effort jobs keep {rate:.0} % of the time"
+            "NVML has not reported the GPU's utilisation for 10 s: best-effort jobs keep {rate:.0} % of the time"
         ),
-        "see whether `nvidia-smi` shows the GPU's utilisation (with MIG it does not) and whether the daemon finds libnvidia-ml.so.1; \
-         if it never will, remove [throttle] and use `pillion run --compute` or [share]",
+        "check that `nvidia-smi` shows the GPU's utilisation (with MIG it does not) and that the daemon finds libnvidia-ml.so.1; \
+         if NVML cannot report it here, remove [throttle] and use `pillion run --compute` or [share]",
     ))
 }
 
@@ -47,7 +47,7 @@ fn slow(status: &Value) -> Option<Finding> {
         format!("clock of {}", uuid(status)),
         status::stands(status)?,
         "kernels take longer than at the full clock. Power: raise the limit (`nvidia-smi --power-limit`), or leave more of the GPU idle \
-         ([throttle] utilisation). Heat: see to the cooling. docs/faults.md has more (`slowed-down`)",
+         ([throttle] utilisation). Heat: improve the cooling. See docs/faults.md (`slowed-down`)",
     ))
 }
 
@@ -63,18 +63,18 @@ fn in_trouble(status: &Value) -> Option<Finding> {
         "healthy" | "init" => Some(Finding::warning(
             subject,
             words,
-            "see whether `nvidia-smi` shows the GPU's memory, clock and temperature, and whether the daemon finds libnvidia-ml.so.1",
+            "check that `nvidia-smi` shows the GPU's memory, clock and temperature, and that the daemon finds libnvidia-ml.so.1",
         )),
         "disabled" => Some(Finding::error(
             subject,
             words,
-            "see `dmesg` for Xid 79; docs/faults.md has how a GPU is reset",
+            "check `dmesg` for Xid 79; docs/faults.md describes how to reset a GPU",
         )),
         _ => Some(Finding::warning(
             subject,
             words,
-            "best-effort jobs that come wait. See to what the metric says; `pillion resume` lets those go that wait now, \
-             and [probe] has the bounds (docs/operating.md)",
+            "new best-effort jobs wait. Fix the cause that the metric shows; `pillion resume` releases the jobs that wait now; \
+             [probe] sets the bounds (docs/operating.md)",
         )),
     }
 }
@@ -88,8 +88,8 @@ fn passed_by(status: &Value) -> Vec<Finding> {
         (libraries + functions > 0).then(|| {
             Finding::warning(
                 format!("job {}", job["job"].as_str().unwrap_or("?")),
-                format!("{libraries} libraries and {functions} launch functions of it pass by Pillion"),
-                "what they launch is neither seen nor held: start it with `pillion run --shim`; its own messages name them",
+                format!("{libraries} libraries and {functions} launch functions of the job bypass Pillion"),
+                "Pillion neither sees nor holds their launches: start the job with `pillion run --shim`; the job's own messages name them",
             )
         })
     };
@@ -142,9 +142,9 @@ fn of_gpu(subject: String, gpu: &Gpu, answers: &mut Vec<Value>) -> Finding {
     let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     Finding::warning(
         subject,
-        format!("none: no {name} in {}", folders.join(" or ")),
-        "jobs on this GPU run as without Pillion; start one: pilliond --config FILE (an example \
-         with every key: examples/gpu0.toml)",
+        format!("no daemon: no {name} in {}", folders.join(" or ")),
+        "jobs on this GPU run as without Pillion; start a daemon: pilliond --config FILE (an \
+         example with every key: examples/gpu0.toml)",
     )
 }
 
@@ -165,14 +165,16 @@ fn unreachable_daemon(subject: String, path: &Path, error: &HelloError) -> Findi
     };
     let mend = match kind {
         Some(ErrorKind::PermissionDenied) => {
-            "this user may not speak with it: let him read and write the socket, or run a daemon \
-             of his own"
+            "this user may not use the socket: grant read and write access to it, or run a daemon \
+             as this user"
         }
         Some(ErrorKind::ConnectionRefused) => {
-            "the daemon that made the socket is gone: start it again, it takes the place over"
+            "the daemon that created the socket has exited: start it again; it replaces the socket"
         }
-        Some(ErrorKind::NotFound) => "no daemon is there: start one, or unset PILLION_SOCKET",
-        _ => "the daemon may be of another version: restart it with this one",
+        Some(ErrorKind::NotFound) => {
+            "no daemon has this socket: start one, or unset PILLION_SOCKET"
+        }
+        _ => "the daemon may have another version: restart it with this version",
     };
     Finding::error(subject, found, mend)
 }
@@ -193,7 +195,7 @@ fn judge(subject: String, status: &Value) -> Finding {
     );
     if status["draining"].is_string() {
         let why = status::for_faults(status).join("; ");
-        let mend = "if a fault is the reason, see to the GPU as docs/faults.md says for it; then `pillion resume`; `pillion events` has more";
+        let mend = "if a fault is the reason, repair the GPU as docs/faults.md describes, then run `pillion resume`; `pillion events` has details";
         return Finding::error(subject, format!("{found}; {why}"), mend);
     }
     if text("/daemon/version") != env!("CARGO_PKG_VERSION") {
@@ -206,7 +208,8 @@ fn judge(subject: String, status: &Value) -> Finding {
     }
     let held = status::for_faults(status);
     if !held.is_empty() {
-        let mend = "see what `pillion events` and docs/faults.md say of it, then `pillion resume`";
+        let mend =
+            "see `pillion events` and docs/faults.md for the fault, then run `pillion resume`";
         return Finding::warning(subject, format!("{found}; {}", held.join("; ")), mend);
     }
     Finding::ok(subject, found)

@@ -22,8 +22,8 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
             findings.push(Finding::error(
                 "GPUs",
                 told_once(&error),
-                "see what `nvidia-smi` says; in a container, start it with the NVIDIA runtime \
-                 (--gpus); without a GPU, `pillion demo` runs on the software GPU",
+                "check `nvidia-smi`; start a container with the NVIDIA runtime (--gpus); without a \
+                 GPU, `pillion demo` runs on the software GPU",
             ));
             findings.push(management());
             return Vec::new();
@@ -48,7 +48,7 @@ fn library() -> Finding {
                 SUBJECT,
                 told_once(&error),
                 "install the NVIDIA driver, or let the loader find it (ldconfig, LD_LIBRARY_PATH); \
-                 `pillion demo` needs none",
+                 `pillion demo` needs no driver",
             );
         }
     };
@@ -60,8 +60,8 @@ fn library() -> Finding {
             SUBJECT,
             found,
             format!(
-                "this Pillion knows the entry points of CUDA up to {}; later ones pass unhooked: \
-                 look for a newer Pillion",
+                "this Pillion knows the entry points of CUDA up to {}; later ones are not hooked: \
+                 update Pillion",
                 dotted(newest)
             ),
         );
@@ -93,7 +93,7 @@ fn management() -> Finding {
         Err(error) => Finding::warning(
             SUBJECT,
             told_once(&error),
-            "tools such as nvidia-smi need it; jobs are managed without it",
+            "tools such as nvidia-smi need NVML; Pillion manages jobs without it",
         ),
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>, configs: &[PathBuf]) {
         findings.push(Finding::warning(
             "PILLION_DISABLE",
             "set",
-            "jobs started from here pass by Pillion: unset it",
+            "jobs started from here bypass Pillion: unset it",
         ));
     }
 }
@@ -59,12 +59,12 @@ pub(super) fn files_and_drop_ins(configs: &[PathBuf]) -> Vec<PathBuf> {
 fn config(path: &Path) -> Finding {
     let subject = format!("configuration {}", path.display());
     match Source::File(path.to_owned()).load() {
-        Ok(_) if source::is_defaults(path) => Finding::ok(subject, "right; for all GPUs"),
-        Ok(config) => Finding::ok(subject, format!("right; for the GPU with {}", config.gpu)),
+        Ok(_) if source::is_defaults(path) => Finding::ok(subject, "valid; for all GPUs"),
+        Ok(config) => Finding::ok(subject, format!("valid; for the GPU with {}", config.gpu)),
         Err(error) => Finding::error(
             subject,
             without(path, &error.to_string()),
-            "mend it as the message says; pilliond refuses it",
+            "fix it as the message describes; pilliond refuses it",
         ),
     }
 }
@@ -83,7 +83,7 @@ fn profile(path: &Path) -> Finding {
         Err(error) => Finding::error(
             subject,
             without(path, &error.to_string()),
-            "jobs run with all their kernels unknown until it is mended",
+            "fix it; until then jobs run with all their kernels unknown",
         ),
     }
 }
@@ -105,7 +105,10 @@ fn range(name: &str, text: &str) -> Finding {
         None => Finding::error(
             name,
             format!("{text:?}"),
-            format!("set it to {}; `pillion run` refuses it", ranges::EXPECTED),
+            format!(
+                "set it to {}; `pillion run` refuses this value",
+                ranges::EXPECTED
+            ),
         ),
     }
 }
@@ -119,7 +122,7 @@ fn nvtx_tool(path: &str) -> Finding {
     Finding::warning(
         NVTX_TOOL,
         path,
-        "that tool hears of NVTX ranges and Pillion does not, whatever --request-range says: unset it once you have profiled",
+        "that tool receives the NVTX ranges instead of Pillion, so --request-range has no effect: unset it after profiling",
     )
 }
 

@@ -25,8 +25,8 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
         (None, told) if told.contains(&"mps") => Finding::warning(
             SUBJECT,
             format!("{state}, but a daemon is configured with sharing = \"mps\""),
-            "without MPS kernels of two processes never overlap: start MPS, or set sharing = \"auto\" (on the software GPU the \
-             device server decides, and this is no fault)",
+            "without MPS, kernels of two processes never overlap: start MPS, or set sharing = \"auto\" (on the software GPU the \
+             device server decides: ignore this warning)",
         ),
         (Some(_), told) if told.contains(&"timeslice") => Finding::warning(
             SUBJECT,
@@ -56,7 +56,7 @@ fn untrue(status: &Value) -> Option<Finding> {
         true => Finding::error(
             SUBJECT,
             found,
-            "set [gpu] sharing = \"auto\" and start the daemon anew, or share the GPU as the configuration says",
+            "set [gpu] sharing = \"auto\" and restart the daemon, or share the GPU as configured",
         ),
         false => Finding::warning(
             SUBJECT,
@@ -74,9 +74,9 @@ fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
     let folder = folders.next().filter(|_| mps.pid.is_some())?;
     Some(Finding::warning(
         "pipes of MPS",
-        format!("a daemon looks for them in {folder}, which is not there for it"),
-        "without them MPS is not asked to end a job's work before the job is killed, which may take others along: start the daemon with MPS's \
-         CUDA_MPS_PIPE_DIRECTORY, and without PrivateTmp, or in a container with that folder",
+        format!("a daemon cannot see their folder, {folder}"),
+        "without the pipes the daemon cannot ask MPS to end a job's work before it kills the job, and the kill may terminate other jobs: start \
+         the daemon with MPS's CUDA_MPS_PIPE_DIRECTORY, and without PrivateTmp, or in a container that mounts the folder",
     ))
 }
 
@@ -87,8 +87,8 @@ fn given_up(status: &Value) -> Option<Finding> {
     (mps["state"] == "given-up").then(|| {
         Finding::error(
             "MPS, managed",
-            format!("it was restarted as often in the last hour as it may be, and is not any more: {why}"),
-            "see its logs (/var/log/nvidia-mps) and the daemon's, mend that, then `pillion resume`",
+            format!("it reached its limit of restarts per hour and is no longer restarted: {why}"),
+            "read its logs (/var/log/nvidia-mps) and the daemon's log, fix the cause, then run `pillion resume`",
         )
     })
 }
@@ -122,7 +122,7 @@ fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
         (_, [_, ..], Some(owner)) => Finding::warning(
             SUBJECT,
             format!(
-                "the control daemon is user {owner}'s, who alone can be its client, and jobs of user {} say that they are",
+                "the control daemon runs as user {owner} and accepts only that user's clients, but jobs of user {} report that they use it",
                 listed(&strangers)
             ),
             mend,
@@ -130,14 +130,14 @@ fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
         ([user], ..) => Finding::ok(
             SUBJECT,
             format!(
-                "{RULE}; here all are user {user}'s. One of another user waits in cuInit until the last of these has ended"
+                "{RULE}; here all belong to user {user}. A process of another user waits in cuInit until the last of these has ended"
             ),
         ),
         (users, ..) => Finding::warning(
             SUBJECT,
             format!(
-                "{RULE}, and there are some of users {}: unless it runs in multi-user mode, one of another user than the first waits \
-                 in cuInit until the last of that one's has ended",
+                "{RULE}, and processes of users {} use it: unless MPS runs in multi-user mode, a process waits in cuInit until the \
+                 last process of the user that MPS serves has ended",
                 listed(users)
             ),
             mend,
@@ -150,22 +150,22 @@ fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
 fn of_kills(drain_ms: Option<&str>) -> Finding {
     const SUBJECT: &str = "killed jobs";
     const HARM: &str =
-        "under MPS a process that dies with work on the GPU may take all others there along";
+        "under MPS a process that dies with work on the GPU may terminate all others there";
     if drain_ms.is_some_and(|ms| ms.trim() == "0") {
         return Finding::warning(
             SUBJECT,
             format!(
-                "{HARM}, and PILLION_DRAIN_MS=0, as it is here, lets a job that gets SIGTERM do so"
+                "{HARM}, and with PILLION_DRAIN_MS=0, as here, a job that gets SIGTERM dies with work in flight"
             ),
-            "unset PILLION_DRAIN_MS, so that a job that is asked to end waits for its work",
+            "unset PILLION_DRAIN_MS, so that a job waits for its work before it exits",
         );
     }
     let ms = drain_ms.map_or("2000", str::trim);
     Finding::ok(
         SUBJECT,
         format!(
-            "{HARM}; nothing can be done about SIGKILL: end jobs with `pillion stop`, or by SIGTERM and a grace \
-             (terminationGracePeriodSeconds, TimeoutStopSec) that is longer than the job's PILLION_DRAIN_MS ({ms} here)"
+            "{HARM}; SIGKILL leaves a job no time to wait: end jobs with `pillion stop`, or with SIGTERM and a grace period \
+             (terminationGracePeriodSeconds, TimeoutStopSec) longer than the job's PILLION_DRAIN_MS ({ms} here)"
         ),
     )
 }
@@ -197,7 +197,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!(one.verdict, Verdict::Ok, "{}", one.found);
-        assert!(one.found.contains("all are user 1000's"), "{}", one.found);
+        assert!(
+            one.found.contains("all belong to user 1000"),
+            "{}",
+            one.found
+        );
         let two = row(Some(0), &[(1000, "mps"), (1001, "mps")]).unwrap();
         assert_eq!(two.verdict, Verdict::Warning);
         assert!(two.found.contains("users 1000, 1001"), "{}", two.found);
@@ -212,7 +216,7 @@ mod tests {
         }
         let found = row(Some(1000));
         assert_eq!(found.verdict, Verdict::Warning);
-        assert!(found.found.contains("is user 1000's"), "{}", found.found);
+        assert!(found.found.contains("runs as user 1000"), "{}", found.found);
         assert!(found.found.contains("of user 1001"), "{}", found.found);
     }
 

@@ -16,7 +16,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) {
     let library = match artifacts::find(artifacts::LIBRARY) {
         Ok(library) => library,
         Err(error) => {
-            let mend = "without it no job can be managed: build or install it";
+            let mend = "without it Pillion cannot manage any job: build or install it";
             findings.push(Finding::error(SUBJECT, told_once(error.as_ref()), mend));
             return;
         }
@@ -31,11 +31,11 @@ fn try_out(subject: &str, library: &Path) -> Finding {
         return Finding::error(
             subject,
             path,
-            "LD_PRELOAD takes no path with a space or a colon in it: move the library",
+            "LD_PRELOAD accepts no path with a space or a colon: move the library",
         );
     }
     let Some(program) = PROGRAMS.iter().find(|program| Path::new(program).exists()) else {
-        return Finding::warning(subject, path, "not tried out: there is no /bin/true");
+        return Finding::warning(subject, path, "not tested: this machine has no /bin/true");
     };
     let output = Command::new(program)
         .env("LD_PRELOAD", library)
@@ -47,14 +47,21 @@ fn try_out(subject: &str, library: &Path) -> Finding {
         }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.lines().next().unwrap_or("nothing").trim().to_owned();
+            let said = said.lines().next().unwrap_or("empty").trim().to_owned();
             Finding::error(
                 subject,
-                format!("{program} with {path}: {}; it said: {said}", output.status),
-                "the library must be readable, and built for this machine's C library (releases \
+                format!(
+                    "{program} with {path}: {}; standard error: {said}",
+                    output.status
+                ),
+                "the library must be readable and built for this machine's C library (releases \
                  are built for glibc 2.17 and later)",
             )
         }
-        Err(error) => Finding::error(subject, format!("{program}: {error}"), "see the message"),
+        Err(error) => Finding::error(
+            subject,
+            format!("{program}: {error}"),
+            "check that this user may run it",
+        ),
     }
 }

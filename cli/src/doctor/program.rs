@@ -21,7 +21,7 @@ pub(super) fn examine(program: &Path) -> Finding {
         return Finding::error(
             subject,
             "not found in PATH, or not executable",
-            "give the path of the program that `pillion run` is to start",
+            "give the path of the program that `pillion run` should start",
         );
     };
     let finding = judge(subject, &path, SCRIPTS_MAX);
@@ -38,7 +38,7 @@ fn judge(subject: String, path: &Path, scripts_left: u32) -> Finding {
     let (kind, metadata) = match kind(path).and_then(|kind| Ok((kind, fs::metadata(path)?))) {
         Ok(found) => found,
         Err(error) => {
-            let mend = "the loader can read it all the same; doctor cannot look into it";
+            let mend = "not checked: doctor cannot read this file; it may still run as a job";
             return Finding::warning(subject, format!("{shown}: {error}"), mend);
         }
     };
@@ -49,8 +49,11 @@ fn judge(subject: String, path: &Path, scripts_left: u32) -> Finding {
             Some(next) if scripts_left > 0 => judge(subject, &next, scripts_left - 1),
             _ => Finding::error(
                 subject,
-                format!("{shown} is a script for {}", interpreter.display()),
-                "its interpreter cannot be found",
+                format!(
+                    "{shown}: cannot find its interpreter, {}",
+                    interpreter.display()
+                ),
+                "install the interpreter, or correct the script's first line",
             ),
         };
     }
@@ -59,21 +62,21 @@ fn judge(subject: String, path: &Path, scripts_left: u32) -> Finding {
         return Finding::error(
             subject,
             format!("{shown} changes its user (set-user-ID or set-group-ID)"),
-            "the loader preloads nothing into such programs: start what it starts as the job",
+            "the loader preloads nothing into such a program: run the program that it starts as the job",
         );
     }
     match kind {
         Err(reason) => Finding::error(
             subject,
             format!("{shown}: {reason}"),
-            "give a program of this machine's kind",
+            "give a program that this machine can run",
         ),
         Ok(Kind::Dynamic(program)) => judge_loader(subject, path, &program.loader),
         Ok(Kind::Static | Kind::Script(_)) => Finding::error(
             subject,
             format!("{shown} is statically linked"),
-            "nothing can be preloaded into it, and it cannot load a driver either, unless it \
-             starts other programs",
+            "no library can be preloaded into it, and it cannot load a driver; Pillion can manage \
+             only the programs that it starts",
         ),
     }
 }
@@ -83,7 +86,7 @@ fn judge_loader(subject: String, path: &Path, loader: &Path) -> Finding {
     if libc::is_musls(loader) {
         return Finding::error(
             subject,
-            format!("{path} is of musl's C library ({shown})"),
+            format!("{path} uses musl's C library ({shown})"),
             libc::MUSL,
         );
     }

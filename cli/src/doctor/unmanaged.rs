@@ -21,7 +21,10 @@ pub(super) fn of(status: &Value) -> Option<Finding> {
         return blind(subject, status);
     };
     if count == 0 {
-        return Some(Finding::ok(subject, "no process uses it without Pillion"));
+        return Some(Finding::ok(
+            subject,
+            "no process uses the GPU without Pillion",
+        ));
     }
     let shown = unmanaged["processes"].as_array();
     let shown: Vec<&Value> = shown.into_iter().flatten().collect();
@@ -33,15 +36,17 @@ pub(super) fn of(status: &Value) -> Option<Finding> {
         (0, _) => {}
         (more, 0) => found.push(format!("{more} more")),
         (_, hidden) if shown.is_empty() => {
-            found.push(format!("{hidden} of other users use it without Pillion"));
+            found.push(format!(
+                "{hidden} of other users use the GPU without Pillion"
+            ));
         }
         (more, hidden) => found.push(format!("{more} more, {hidden} of them of other users")),
     }
     Some(Finding::warning(
         subject,
         found.join("; "),
-        "what such a process launches is neither seen nor held: start it by `pillion run`, and see that nothing on the way empties \
-         LD_PRELOAD; [unmanaged] action = \"evict\" ends such processes (docs/operating.md)",
+        "Pillion neither sees nor holds the launches of such a process: start it with `pillion run`, and check that nothing on the way \
+         clears LD_PRELOAD; [unmanaged] action = \"evict\" terminates such processes (docs/operating.md)",
     ))
 }
 
@@ -51,18 +56,18 @@ fn blind(subject: String, status: &Value) -> Option<Finding> {
     if uptime_ns.is_some_and(|uptime_ns| uptime_ns < YOUNG_NS) {
         return None;
     }
-    let found = "processes that use it without Pillion cannot be seen";
+    let found = "cannot see processes that use the GPU without Pillion";
     if status
         .pointer("/gpu/released")
         .is_some_and(|it| !it.is_null())
     {
         let found = format!("{found}: the daemon has closed the device");
-        return Some(Finding::warning(subject, found, "`pillion resume`"));
+        return Some(Finding::warning(subject, found, "run `pillion resume`"));
     }
     Some(Finding::warning(
         subject,
         format!("{found}: NVML does not list the GPU's processes to the daemon"),
-        "see whether the daemon finds libnvidia-ml.so.1 and whether `nvidia-smi` lists processes; a daemon in a container needs the \
+        "check that the daemon finds libnvidia-ml.so.1 and that `nvidia-smi` lists processes; a daemon in a container needs the \
          host's PID namespace (hostPID)",
     ))
 }
@@ -139,7 +144,10 @@ mod tests {
         assert_eq!(found["verdict"], "ok");
         let others = json!({"count": 2, "processes": []});
         let found = finding(&others, &Value::Null, 60).unwrap();
-        assert_eq!(found["found"], "2 of other users use it without Pillion");
+        assert_eq!(
+            found["found"],
+            "2 of other users use the GPU without Pillion"
+        );
     }
 
     #[test]
@@ -147,9 +155,9 @@ mod tests {
         let found = finding(&Value::Null, &Value::Null, 60).unwrap();
         assert_eq!(found["verdict"], "warning");
         let text = found["found"].as_str().unwrap();
-        assert!(text.contains("cannot be seen: NVML"), "{text}");
+        assert!(text.contains("without Pillion: NVML"), "{text}");
         let released = finding(&Value::Null, &json!({"since_ns": 1}), 60).unwrap();
-        assert_eq!(released["mend"], "`pillion resume`");
+        assert_eq!(released["mend"], "run `pillion resume`");
         assert_eq!(finding(&Value::Null, &Value::Null, 1), None);
         // A daemon of a version that does not look.
         assert!(of(&json!({"gpu": {}})).is_none());

@@ -118,7 +118,7 @@ fn a_bundle_with_a_daemon_and_jobs_has_all_of_it_and_no_name() {
     command.arg(&bundle).envs(SECRETS);
     let ended = collect(command).expect_success();
     assert!(
-        ended.output.contains("look at it before you send it"),
+        ended.output.contains("inspect it before you send it"),
         "{ended:#?}"
     );
     assert!(ended.output.contains("daemons/1/status.json"), "{ended:#?}");
@@ -208,7 +208,7 @@ fn a_bundle_is_written_over_nothing_and_to_the_standard_output_whole() {
     fs::write(&path, "mine").unwrap();
     let refused = run(&path);
     assert_eq!((refused.code(), &*refused.output), (2, ""), "{refused:#?}");
-    refused.expect_errors(&["is there already", path.to_str().unwrap()]);
+    refused.expect_errors(&["already exists", path.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
     let nowhere = run(&folder.path().join("no/b.tar.gz"));
     assert_eq!((nowhere.code(), &*nowhere.output), (2, ""), "{nowhere:#?}");
@@ -225,7 +225,7 @@ fn a_bundle_is_written_over_nothing_and_to_the_standard_output_whole() {
         shell
     });
     let ended = ended.expect_success();
-    ended.expect_errors(&["look at it before you send it"]);
+    ended.expect_errors(&["inspect it before you send it"]);
     expect_whole(&piped, folder.path());
 }
 

@@ -112,7 +112,7 @@ fn where_mps_shares_the_gpu_it_is_said_what_a_killed_job_does_and_how_to_end_one
     let (verdict, found, _) = check(&document, "killed jobs");
     assert_eq!(verdict, "ok", "{found}");
     for part in [
-        "may take all others",
+        "may terminate all others",
         "`pillion stop`",
         "PILLION_DRAIN_MS",
         "terminationGracePeriodSeconds",
@@ -319,7 +319,7 @@ fn the_table_has_every_check_and_its_mend() {
         "ok       driver",
         "error    program",
         "-> give the path",
-        " to mend",
+        " ok, ",
     ] {
         assert!(ended.output.contains(part), "{part} in {}", ended.output);
     }

@@ -133,7 +133,7 @@ fn a_launch_function_of_another_copy_of_the_driver_is_said_and_counted() {
             ["status", "--explain", "job"].as_slice(),
             "1 functions that launch were obtained past",
         ),
-        (&["doctor"], "1 launch functions of it pass by"),
+        (&["doctor"], "1 launch functions of the job bypass Pillion"),
     ] {
         let mut command = gpu.command(pillion());
         command.args(words).env("PILLION_SOCKET", socket);

@@ -118,7 +118,7 @@ pub(super) fn everything(options: &Options, findings: &[Finding]) -> Gathered {
     }
     configurations.extend(environment::files_and_drop_ins(&options.config));
     if configurations.is_empty() {
-        let why = "no file in /etc/pillion, and none that a daemon was started with".to_owned();
+        let why = "no file in /etc/pillion, and no daemon was started with one".to_owned();
         files.push(("configurations".to_owned(), Err(why)));
     }
     for (index, path) in configurations.iter().enumerate() {
@@ -161,7 +161,9 @@ fn of_daemon(
             configurations.extend(configuration_of(&process));
             log_of(&process)
         }
-        false => Err(format!("the daemon's process {pid} is not seen from here")),
+        false => Err(format!(
+            "cannot see the daemon's process {pid} here; it may run in another pid namespace"
+        )),
     };
     vec![
         (named("status.json"), Ok(Content::Json(status))),
@@ -223,7 +225,7 @@ fn log_of(process: &Path) -> Result<Content, String> {
     match is_file {
         Ok(true) => {}
         Ok(false) => {
-            return Err("the daemon's standard error is no file; see journal.txt".to_owned());
+            return Err("the daemon's standard error is not a file; see journal.txt".to_owned());
         }
         Err(error) => {
             return Err(format!(
@@ -310,17 +312,17 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
     }
     let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
     if has_ended && !status.success() {
-        return Err(format!("{name} ends with {status}"));
+        return Err(format!("{name} failed ({status})"));
     }
     if is_whole && !has_ended {
         let within = ANSWER_WITHIN.as_secs();
-        return Err(format!("{name} has not ended for {within} s"));
+        return Err(format!("{name} has not exited within {within} s"));
     }
     match answer {
         Ok((bytes, true)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Ok((_, false)) => Err(format!("{name}: its output cannot be read")),
         Err(_) => Err(format!(
-            "{name} has not answered for {} s",
+            "{name} has not answered within {} s",
             ANSWER_WITHIN.as_secs()
         )),
     }
@@ -350,7 +352,7 @@ fn journal() -> Result<Content, String> {
         &lines,
     ])?;
     match text.trim().is_empty() {
-        true => Err("the journal has nothing of pilliond* that this user may read".to_owned()),
+        true => Err("the journal has no entry of pilliond* that this user may read".to_owned()),
         false => Ok(Content::Text(text)),
     }
 }
@@ -365,7 +367,7 @@ fn versions() -> Value {
         .collect();
     let kernel = head(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
     let libc = answer_of(&["getconf", "GNU_LIBC_VERSION"]);
-    let libc = libc.unwrap_or_else(|why| format!("not known: {why}"));
+    let libc = libc.unwrap_or_else(|why| format!("unknown: {why}"));
     let nvml = nvml::ask();
     json!({
         "pillion": env!("CARGO_PKG_VERSION"),
@@ -783,9 +785,9 @@ mod tests {
                 .unwrap_err()
                 .contains("cannot be started")
         );
-        assert!(answer_of(&["false"]).unwrap_err().contains("ends with"));
+        assert!(answer_of(&["false"]).unwrap_err().contains("failed ("));
         let silent = answer_of(&["sh", "-c", "exec >&-; exec sleep 3600"]);
-        assert!(silent.unwrap_err().contains("has not ended"));
+        assert!(silent.unwrap_err().contains("has not exited"));
         let much = answer_of(&["yes"]).unwrap();
         assert_eq!(much.len() as u64, BYTES_MAX);
     }
