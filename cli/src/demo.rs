@@ -39,15 +39,16 @@ use crate::demo::venue::Venue;
 use crate::failure::Failure;
 use crate::out;
 
-/// Shows what Pillion does: a high-priority and a best-effort job share a GPU, or a software GPU, six ways.
+/// Shows the effect of Pillion: a high-priority and a best-effort job share a GPU, or a software
+/// GPU, in six ways.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Example: pillion demo --hp bert-base-inference --be mobilenetv2-training\n\n\
-                  Without --hp and --be it is a ResNet-50 that answers requests of 4 images beside one \
-                  that trains on batches of 32.\n\n\
-                  Where there is an NVIDIA GPU it is used, in real time, with kernels of the same lengths and \
-                  needs (--gpu chooses one, --device runs on the software GPU all the same); nothing else should \
-                  be on it. The phases under MPS need its control daemon to be running."
+                  By default, a ResNet-50 that answers requests of 4 images runs beside a ResNet-50 that \
+                  trains on batches of 32.\n\n\
+                  On a machine with an NVIDIA GPU, the demo uses that GPU in real time, with synthetic kernels of the \
+                  same lengths and needs; no other program should use the GPU meanwhile. --gpu selects a GPU, \
+                  --device the software GPU. The phases under MPS need a running MPS control daemon."
 )]
 pub(crate) struct Options {
     /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload
@@ -68,7 +69,7 @@ pub(crate) struct Options {
     /// How high-priority requests arrive: poisson, uniform, closed, or a file of arrivals.
     #[arg(long, value_name = "KIND|FILE", default_value = "poisson")]
     arrivals: String,
-    /// Which list of a DISB workload file, counted from 0.
+    /// Index of the list in a DISB workload file, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     arrivals_stream: usize,
     /// Device seconds per phase [default: 12; on a GPU of this machine 10].
@@ -77,10 +78,10 @@ pub(crate) struct Options {
     /// Decides the arrivals: equal seeds, equal output.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run on the software GPU, as this model (V100-SXM2-16GB where there is no GPU and none is named).
+    /// Run on the software GPU, as this model [default without a GPU: V100-SXM2-16GB].
     #[arg(long, value_name = "MODEL", conflicts_with = "gpu")]
     device: Option<String>,
-    /// Run on this GPU of the machine: index, UUID or the beginning of it, or PCI bus id.
+    /// Run on this GPU of the machine: index, UUID or UUID prefix, or PCI bus id.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     #[arg(long, value_name = "POLICY", default_value = "pillion", help = policy_help())]

@@ -39,14 +39,11 @@ pub(crate) fn run(replay: &Path, machine: &Machine, trace: &Path, folder: &Path)
         .context("pillion-replay")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!(
-            "pillion-replay ended with {}: {}",
-            output.status,
-            said.trim()
-        );
+        bail!("pillion-replay failed ({}): {}", output.status, said.trim());
     }
     let text = std::fs::read_to_string(folder.join("calibration.json"))?;
-    let document: Value = serde_json::from_str(&text).context("what pillion-replay wrote")?;
+    let document: Value =
+        serde_json::from_str(&text).context("cannot parse pillion-replay's calibration.json")?;
     let told = TOLD.map(|key| (key.to_owned(), document[key].clone()));
     Ok(Value::Object(Map::from_iter(told)))
 }
@@ -70,8 +67,8 @@ pub(crate) fn alone(command: &mut Command, machine: &Machine, folder: &Path) {
 pub(crate) fn told(job: &str, calibration: &Value) -> String {
     let number = |key: &str| calibration[key].as_f64().unwrap_or(f64::NAN);
     let mut line = format!(
-        "{job}: a request's kernels last {:.2} ms ({:.2} ms in the trace), each {:.1} % off on the mean; {} of {} need as many \
-         SMs as in the trace",
+        "{job}: the kernels of a request take {:.2} ms ({:.2} ms in the trace), with a mean error of {:.1} % per kernel; {} of \
+         {} need as many SMs as in the trace",
         number("request_measured_ns") / 1e6,
         number("request_target_ns") / 1e6,
         number("error") * 100.0,
@@ -80,7 +77,7 @@ pub(crate) fn told(job: &str, calibration: &Value) -> String {
     );
     if number("launches_below_floor") > 0.0 {
         line.push_str(&format!(
-            "; {} are shorter than this GPU's shortest launch",
+            "; {} are shorter than the shortest launch on this GPU",
             number("launches_below_floor")
         ));
     }

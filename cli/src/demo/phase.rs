@@ -337,7 +337,7 @@ impl Cast {
             return Ok(());
         }
         for replay in &self.replays {
-            replay.wait_until("it is ready", READY_NS, || {
+            replay.wait_until("not ready", READY_NS, || {
                 let said = std::fs::read_to_string(&replay.output).unwrap_or_default();
                 said.starts_with("ready")
             })?;
@@ -413,7 +413,7 @@ impl Cast {
                 match replay.ended()? {
                     None => running += 1,
                     Some(status) => {
-                        ensure!(status.success(), "{} ended with {status}", replay.name)
+                        ensure!(status.success(), "{} failed ({status})", replay.name)
                     }
                 }
             }
@@ -422,7 +422,7 @@ impl Cast {
             }
             for other in self.daemon.iter().chain(&self.server) {
                 if let Some(status) = other.ended()? {
-                    bail!("{} ended with {status} before the jobs did", other.name);
+                    bail!("{} exited ({status}) before the jobs", other.name);
                 }
             }
             let now_ns = clock.now_ns();
@@ -436,7 +436,7 @@ impl Cast {
             if moved_ns != last.0 {
                 last = (moved_ns, now_ns);
             } else if now_ns - last.1 > STALL_NS {
-                bail!("nothing has moved for {} s", STALL_NS / 1_000_000_000);
+                bail!("no progress for {} s", STALL_NS / 1_000_000_000);
             }
             clock.sleep_until(now_ns + LOOK_NS);
         }
@@ -447,8 +447,10 @@ impl Cast {
         let clock = Clock::monotonic();
         let give_up_ns = clock.now_ns() + START_NS;
         loop {
-            let text = ask_status(&self.folder.join("pillion.sock")).context("asking pilliond")?;
-            let status: Value = serde_json::from_str(&text).context("pilliond's status")?;
+            let text =
+                ask_status(&self.folder.join("pillion.sock")).context("cannot query pilliond")?;
+            let status: Value =
+                serde_json::from_str(&text).context("cannot parse pilliond's status")?;
             let no_clients = |job: &Value| job["clients"].as_array().is_none_or(Vec::is_empty);
             if status["jobs"]
                 .as_array()
@@ -468,7 +470,7 @@ impl Cast {
 
     /// The end of each process's output.
     fn last_words(&self) -> String {
-        let mut words = String::from("the processes said:");
+        let mut words = String::from("the last output of the processes:");
         for process in self.replays.iter().chain(&self.daemon).chain(&self.server) {
             let text = std::fs::read_to_string(process.errors()).unwrap_or_default();
             let lines: Vec<_> = text.lines().collect();
@@ -485,7 +487,7 @@ fn statistics(server: &Process) -> Result<Value> {
     server.stop()?;
     let said = std::fs::read_to_string(&server.output)?;
     let said = said.find('{').map_or("", |start| &said[start..]);
-    serde_json::from_str(said).context("the device server's statistics")
+    serde_json::from_str(said).context("cannot parse the device server's statistics")
 }
 
 impl Process {
@@ -497,7 +499,7 @@ impl Process {
             .stdout(File::create(&output)?)
             .stderr(errors)
             .spawn()
-            .with_context(|| format!("starting {}", command.get_program().display()))?;
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         Ok(Self {
             name,
             child: child.into(),
@@ -515,7 +517,9 @@ impl Process {
 
     /// Waits until somebody listens: the file appears a moment earlier.
     fn wait_for_socket(&self, path: &Path) -> Result<()> {
-        self.wait_until("somebody listens", START_NS, || connect_to(path).is_ok())
+        self.wait_until("no answer on its socket", START_NS, || {
+            connect_to(path).is_ok()
+        })
     }
 
     fn wait_until(&self, what: &str, patience_ns: u64, is_so: impl Fn() -> bool) -> Result<()> {
@@ -524,12 +528,13 @@ impl Process {
         while !is_so() {
             if let Some(status) = self.ended()? {
                 let said = std::fs::read_to_string(self.errors()).unwrap_or_default();
-                bail!("{} ended with {status}: {}", self.name, said.trim());
+                bail!("{} exited ({status}): {}", self.name, said.trim());
             }
             ensure!(
                 clock.now_ns() < give_up_ns,
-                "{}: waited in vain until {what}",
-                self.name
+                "{}: {what} within {} s",
+                self.name,
+                patience_ns / 1_000_000_000
             );
             clock.sleep_until(clock.now_ns() + LOOK_NS / 10);
         }
@@ -539,17 +544,17 @@ impl Process {
     /// Ends a server as an operator would.
     fn stop(&self) -> Result<()> {
         let pid = Pid::from_child(&self.child.borrow());
-        kill_process(pid, Signal::TERM).with_context(|| format!("stopping {}", self.name))?;
+        kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {}", self.name))?;
         let clock = Clock::monotonic();
         let give_up_ns = clock.now_ns() + START_NS;
         loop {
             if let Some(status) = self.ended()? {
-                ensure!(status.success(), "{} ended with {status}", self.name);
+                ensure!(status.success(), "{} failed ({status})", self.name);
                 return Ok(());
             }
             ensure!(
                 clock.now_ns() < give_up_ns,
-                "{} does not end on SIGTERM",
+                "{} did not exit on SIGTERM",
                 self.name
             );
             clock.sleep_until(clock.now_ns() + LOOK_NS / 10);

@@ -27,7 +27,7 @@ pub(crate) const KEY: &str = concat!(
     "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-be\" width=\"10\" height=\"8\"/></svg>best-effort kernels</span> ",
     "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-busy\" width=\"10\" height=\"8\"/></svg>held: high-priority work runs</span> ",
     "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-throttle\" width=\"10\" height=\"8\"/></svg>held: enough is in flight</span> ",
-    "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-other\" width=\"10\" height=\"8\"/></svg>about to be let go</span> ",
+    "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-other\" width=\"10\" height=\"8\"/></svg>about to be released</span> ",
     "</p>"
 );
 

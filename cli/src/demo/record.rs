@@ -139,19 +139,20 @@ impl Record {
             ..Self::default()
         };
         if let Some(device) = device {
-            let text = std::fs::read_to_string(device).context("the device server's record")?;
+            let text = std::fs::read_to_string(device)
+                .context("cannot read the device server's record")?;
             let mut counts = [0; 2];
             for line in text.lines() {
                 record
                     .take_line(line, &mut counts, launches)
-                    .with_context(|| format!("the device server's record: {line}"))?;
+                    .with_context(|| format!("in the device server's record: {line}"))?;
             }
         }
         if let Some(path) = gate {
-            let text = std::fs::read_to_string(path).context("the daemon's record")?;
-            let gates = text
-                .lines()
-                .map(|line| gate_of(line).with_context(|| format!("the daemon's record: {line}")));
+            let text = std::fs::read_to_string(path).context("cannot read the daemon's record")?;
+            let gates = text.lines().map(|line| {
+                gate_of(line).with_context(|| format!("in the daemon's record: {line}"))
+            });
             record.gates = gates.collect::<Result<_>>()?;
         }
         if device.is_none() {
@@ -196,7 +197,7 @@ impl Record {
         let who = match label {
             "hp" => Who::Hp,
             "be" => Who::Be,
-            _ => anyhow::bail!("nobody is called {label}"),
+            _ => anyhow::bail!("unknown label {label}"),
         };
         let what = match (word, &fields[5..]) {
             ("kernel", [blocks, threads]) => {
@@ -207,14 +208,14 @@ impl Record {
                 let seen = (blocks.parse::<u64>()?, threads.parse::<u64>()?);
                 anyhow::ensure!(
                     right.is_some_and(|launch| (launch.blocks, launch.threads) == seen),
-                    "kernel {nth} of {label} is not {right:?}"
+                    "kernel {nth} of {label} differs from the trace, which has {right:?}"
                 );
                 What::Kernel(nth)
             }
             (word, [bytes]) => {
                 let words = ["h2d", "d2h", "d2d", "set"];
                 let word = words.into_iter().find(|known| *known == word);
-                What::Move(word.context("an unknown word")?, bytes.parse()?)
+                What::Move(word.context("unknown operation")?, bytes.parse()?)
             }
             _ => anyhow::bail!("unexpected fields"),
         };

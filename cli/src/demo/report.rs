@@ -52,7 +52,7 @@ pub(crate) fn report(
     if let Some(svg) = picture::throughput(results) {
         let _ = write!(
             page,
-            "<h2>What the best-effort job gets</h2>\n<p>{}</p>\n{svg}\n",
+            "<h2>Rate of the best-effort job</h2>\n<p>{}</p>\n{svg}\n",
             seen_in_rates(results)
         );
     }
@@ -68,16 +68,16 @@ pub(crate) fn report(
     }
     page.push_str(&table(results));
     let same = if results.is_in_real_time() {
-        "What ran on the GPU is not recorded in real time; timeline.json beside this file, for Perfetto, has the requests, \
+        "In real time, work on the GPU is not recorded; timeline.json beside this file (for Perfetto) has the requests, \
          the leases and the holds."
     } else {
-        "The same seed gives the same page, to the byte but for the line below. timeline.json beside this file has more of the last \
-         picture, for Perfetto."
+        "The same seed gives the same page, byte for byte, except for the line below. timeline.json beside this file (for \
+         Perfetto) has more of the last picture."
     };
     let _ = writeln!(
         page,
-        "<p class=\"note\">Each phase has the same arrivals. <i>share</i> is the best-effort job's rate, \
-         of its rate alone. {same}</p>\n{}\n</body></html>",
+        "<p class=\"note\">All phases have the same arrivals. <i>share</i> is the best-effort job's rate \
+         divided by its rate alone. {same}</p>\n{}\n</body></html>",
         foot(&Made::now())
     );
     page
@@ -132,16 +132,16 @@ fn seen_in_rates(results: &Results) -> String {
     };
     let shares = share(results.without()).zip(share(results.with()));
     let Some((without, with)) = shares else {
-        return "A bar is a rate: the longer, the more of its work the job gets done.".to_owned();
+        return "A bar is a rate: a longer bar means more work done.".to_owned();
     };
     let sharing = match results.without() {
         Phase::Mps => "under MPS",
         _ => "time-sliced",
     };
     format!(
-        "A bar is a rate: the longer, the more of its work the job gets done. Beside the other job {sharing} it goes at {without} of \
-         its rate alone, {sharing} and under Pillion at {with}. Read it with the picture above: more is no gain where it costs the \
-         other job its latency."
+        "A bar is a rate: a longer bar means more work done. Beside the other job, {sharing}, the job runs at {without} of its \
+         rate alone; {sharing} and under Pillion, at {with}. Compare with the picture above: a higher rate is no gain if it costs \
+         the other job its latency."
     )
 }
 
@@ -151,16 +151,16 @@ fn origin(results: &Results) -> String {
     let mut html = String::from("<p class=\"note\">");
     html.push_str(&match (results.is_software(), results.is_in_real_time()) {
         (true, false) => format!(
-            "The GPU is a model of a {device} in software: these numbers are the model's word. Nothing here was measured on \
+            "The GPU is a model of a {device} in software: these numbers come from the model. Nothing here was measured on \
              hardware."
         ),
         (true, true) => format!(
-            "The GPU is a model of a {device} in software, used in real time as if it were one: these numbers are the model's \
-             word and this computer's. Nothing here was measured on hardware."
+            "The GPU is a model of a {device} in software, used in real time like a GPU: these numbers come from the \
+             model and depend on this computer. Nothing here was measured on hardware."
         ),
         (false, _) => format!(
-            "Measured on a {device}, in real time, with synthetic kernels that last as long, have as many blocks and need as \
-             many SMs as the traces say."
+            "Measured on a {device}, in real time, with synthetic kernels that have the durations, blocks and SM needs of \
+             the traces."
         ),
     });
     for line in results.about_lines() {
@@ -183,7 +183,7 @@ fn seen_in_latencies(results: &Results) -> String {
         .be_share(results.with())
         .map_or_else(String::new, |share| {
             format!(
-                " and leaves the best-effort job {:.0} % of its speed",
+                ", and the best-effort job keeps {:.0} % of its rate",
                 share * 100.0
             )
         });
@@ -192,10 +192,10 @@ fn seen_in_latencies(results: &Results) -> String {
         _ => "time-sliced",
     };
     format!(
-        "One dot is one request. Alone, 99 of 100 are answered within {solo:.1} ms; beside the other job \
-         {sharing} it takes {without:.1} ms ({:.1} times as long), {sharing} and under Pillion {with:.1} ms \
-         ({:.2} times). What it means: sharing alone costs the job that matters its latency; Pillion \
-         gives {} of it back{share}.",
+        "One dot is one request. Alone, 99 of 100 requests are answered within {solo:.1} ms; beside the \
+         other job, {sharing}, within {without:.1} ms ({:.1} times as long); {sharing} and under Pillion, \
+         within {with:.1} ms ({:.2} times). So sharing alone raises the latency of the high-priority job; \
+         Pillion removes {} of that increase{share}.",
         without / solo,
         with / solo,
         returned(solo, without, with),
@@ -223,10 +223,10 @@ fn seen_around(scenes: &[Scene], slow: usize) -> String {
     };
     format!(
         "Request {slow} was the slowest under MPS: {without:.1} ms; the same request took {with:.1} ms under \
-         Pillion. Without it the kernels of both jobs run into each other all the time: each of the \
-         request's kernels waits or takes longer, and requests queue behind each other. With it the other \
-         job is held while high-priority work runs, unless the policy finds a kernel of it harmless, and \
-         goes on as soon as it is done."
+         Pillion. Without Pillion, the kernels of both jobs collide all the time: each kernel of the \
+         request waits or takes longer, and requests queue behind each other. With Pillion, the other \
+         job is held while high-priority work runs, except for kernels that the policy finds harmless, and \
+         resumes as soon as that work is done."
     )
 }
 

@@ -226,7 +226,7 @@ impl Results {
             let pillion = &self.counts[phase.key()]["be"]["pillion"];
             let count = |name: &str| pillion[name].as_u64().unwrap_or(0);
             out::line(format_args!(
-                "{}: of {} BE launches {} went beside busy HP work, {} were held, {} slipped",
+                "{}: of {} BE launches, {} ran beside busy HP work, {} were held, {} slipped",
                 phase.title(),
                 count("launches"),
                 count("launches_beside_hp"),
@@ -237,7 +237,7 @@ impl Results {
         if self.faults.is_empty() {
             out::line(format_args!(
                 "launches and bytes counted by programs, Pillion and device agree; every check \
-                 result was right"
+                 result was correct"
             ))?;
         }
         Ok(())
@@ -268,7 +268,7 @@ impl Results {
                 }
                 if program.is_none() || counts[counted].as_u64() != program {
                     self.faults.push(format!(
-                        "{key}: {name} counts {} {counted}, {who} {}",
+                        "{key}: {name} counts {} {counted}, {who} counts {}",
                         report[counted], counts[counted]
                     ));
                 }

@@ -72,7 +72,7 @@ impl Stage {
         let folder = tempfile::Builder::new()
             .prefix("pillion-demo-")
             .tempdir()
-            .context("a folder")?;
+            .context("cannot create a temporary folder")?;
         let replay = artifacts::find("pillion-replay")?;
         let job = |key, job| Job::write(folder.path(), key, job, &venue, &replay);
         let software = match &venue {
@@ -154,7 +154,7 @@ impl Job {
             Venue::Machine(machine) => {
                 let calibrated = path("calibrated");
                 let told = calibration::run(replay, machine, &path("trace"), &calibrated)
-                    .with_context(|| format!("calibrating {name}"))?;
+                    .with_context(|| format!("cannot calibrate {name}"))?;
                 let trace = Trace::read(&calibrated.join("trace"))?;
                 (
                     trace,

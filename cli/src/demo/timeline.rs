@@ -130,7 +130,7 @@ impl Scenes {
     fn gates(&mut self, pid: u64, scene: &Scene) {
         let [leases, holds] = [LEASES_TRACK, HOLDS_TRACK].map(|tid| Track { pid, tid });
         self.0.name_track(leases, "BE lease");
-        self.0.name_track(holds, "BE held, and the rule");
+        self.0.name_track(holds, "BE held (rule)");
         for (lease, span_ns) in scene.runs(|gate| gate.grant != "closed", same_lease) {
             let classes = ClassSet::from_bits_truncate(lease.classes);
             let named = Class::ALL.into_iter().filter(|&c| classes.contains(c));

@@ -71,8 +71,9 @@ impl Venue {
             Ok(gpus) => gpus,
             Err(error) => {
                 let error = told_once(&error);
-                let note =
-                    format!("no NVIDIA GPU is usable here, so it is the software GPU: {error}");
+                let note = format!(
+                    "using the software GPU, because no NVIDIA GPU is usable here: {error}"
+                );
                 return Ok((Self::Software(software), Some(note)));
             }
         };
@@ -81,7 +82,7 @@ impl Venue {
             .filter(|gpu| !is_software_uuid(&gpu.uuid))
             .collect();
         if hardware.is_empty() {
-            let note = "the GPU that libcuda.so.1 shows is a software GPU; the demo starts its own (--gpu 0 takes that one)";
+            let note = "the GPU that libcuda.so.1 shows is a software GPU; the demo starts another one (--gpu 0 uses the existing one)";
             return Ok((Self::Software(software), Some(note.to_owned())));
         }
         let gpu = choose(hardware, &Select::Index(0)).map_err(Failure::usage)?;
@@ -148,7 +149,7 @@ impl Venue {
         let machine = self.machine()?;
         (self.phases().len() < Phase::ALL.len()).then(|| {
             format!(
-                "the phases under MPS were not run: its control daemon {}",
+                "the phases under MPS were skipped: the MPS control daemon {}",
                 machine.mps.state()
             )
         })
@@ -159,7 +160,7 @@ impl Machine {
     fn new(gpu: Gpu) -> anyhow::Result<Self> {
         Ok(Self {
             gpu,
-            cuda: device::driver_version().context("the driver's version")?,
+            cuda: device::driver_version().context("cannot read the driver's version")?,
             driver: nvml::ask().ok().map(|nvml| nvml.driver_version),
             mps: Mps::look(),
         })

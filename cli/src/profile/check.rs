@@ -8,7 +8,7 @@ use profiler::Profile;
 use crate::failure::Failure;
 use crate::out;
 
-/// Checks a profile: says what is wrong in it, with file, line and column, or what it lacks.
+/// Checks a profile: reports errors, with file, line and column, or data that the profile lacks.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile check job.profile.toml")]
 pub(crate) struct Options {

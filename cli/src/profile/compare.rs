@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use super::output;
 use crate::failure::Failure;
 
-/// Shows which kernels became slower or faster, are new or gone, the greatest effect first.
+/// Shows which kernels became slower or faster, are new or missing, the greatest effect first.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile compare before.profile.toml after.profile.toml")]
 pub(crate) struct Options {
-    /// The profile of before.
+    /// The earlier profile.
     before: PathBuf,
-    /// The profile of after.
+    /// The later profile.
     after: PathBuf,
-    /// A median that changed by less is the same.
+    /// Count a kernel as the same if its median changed by less.
     #[arg(long, value_name = "PCT", default_value_t = 5.0)]
     threshold: f64,
-    /// One JSON document instead of a table.
+    /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +65,7 @@ fn text_of(before: &Profile, after: &Profile, rows: &[Row<'_>]) -> String {
     let mut text = String::new();
     if before.gpu != after.gpu {
         text += &format!(
-            "note: measured on {} before and on {} after, so times differ for that reason too\n",
+            "note: measured on {} before and on {} after, which also changes the times\n",
             before.gpu, after.gpu
         );
     }

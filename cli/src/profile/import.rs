@@ -14,10 +14,10 @@ use super::progress::Progress;
 use crate::failure::Failure;
 use crate::out;
 
-/// Makes one profile of the files that profilers wrote about a job.
+/// Makes one profile from the files that profilers wrote about a job.
 ///
-/// What a file is, is found by its content. Files that cannot be imported are named with what to
-/// do about them; the others are used.
+/// The format of a file is detected from its content. A file that cannot be imported is reported
+/// with its fix; the others are used.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: nsys profile -o job python train.py && nsys export --type sqlite -o job.sqlite job.nsys-rep\n         \
@@ -27,18 +27,18 @@ pub(crate) struct Options {
     /// Files about one job on one model of GPU; `-` is the standard input.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Where to write the profile; `-` or nothing is the standard output.
+    /// File for the profile; `-`, the default, is the standard output.
     #[arg(short = 'o', long = "output", value_name = "OUT")]
     output: Option<PathBuf>,
-    /// The model of GPU that is meant, as `pillion simulate --device` names them, where the files
-    /// have several or do not say.
+    /// The GPU model, as `pillion simulate --device` names them, if the files name several or
+    /// none.
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
-    /// The NVTX range (or annotation of PyTorch) that holds one request or iteration; a name that
-    /// ends in * stands for all that begin so. Without it, gaps on the GPU tell requests apart.
+    /// The NVTX range (or PyTorch annotation) that holds one request or iteration; a name that ends
+    /// in * matches all names with that prefix. Without it, gaps on the GPU separate requests.
     #[arg(long, value_name = "NVTX")]
     request_range: Option<String>,
-    /// Most bytes read of one file, after decompression.
+    /// Limit on the bytes read from one file, after decompression.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes_max)]
     max_bytes: u64,
 }
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let profile = import::reduce(&sources, &wish).map_err(Failure::usage)?;
     if profile.kernels.is_empty() {
         let error = anyhow!(
-            "the files state no duration of any kernel; add one that does (nsys, or PyTorch's profiler)"
+            "the files have no kernel durations; add a file that has them (from nsys, or PyTorch's profiler)"
         );
         return Err(Failure::usage(error));
     }
@@ -106,7 +106,7 @@ fn spool(bytes_max: u64) -> Result<NamedTempFile, Failure> {
     let mut file = tempfile::Builder::new().prefix("stdin-").tempfile()?;
     // One byte over the limit suffices for the reader to refuse it.
     let mut input = io::stdin().lock().take(bytes_max.saturating_add(1));
-    io::copy(&mut input, &mut file).context("the standard input cannot be read")?;
+    io::copy(&mut input, &mut file).context("cannot read the standard input")?;
     Ok(file)
 }
 

@@ -26,17 +26,17 @@ use crate::daemons::{PATIENCE, sockets};
 use crate::failure::Failure;
 use crate::out;
 
-/// Lists the programs of whose kernels runs have taught how long they take, or writes what is known
-/// of one as a profile.
+/// Lists the programs whose kernel durations Pillion has learnt, or writes those of one program as
+/// a profile.
 ///
-/// Best-effort jobs teach it as they run; the next start of the program, in either class, begins
-/// with it where the job has no profile.
+/// Pillion learns the durations while best-effort jobs run. The next start of the program, in
+/// either class, uses them if the job has no profile.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile learnt train.py -o train.profile.toml")]
 pub(crate) struct Options {
     /// A program of the list: its path, or the end of its path.
     program: Option<String>,
-    /// Where to write the program's profile; `-` or nothing is the standard output.
+    /// File for the program's profile; `-`, the default, is the standard output.
     #[arg(
         short = 'o',
         long = "output",
@@ -44,13 +44,13 @@ pub(crate) struct Options {
         requires = "program"
     )]
     output: Option<PathBuf>,
-    /// JSON instead of a table, or of the profile's own format.
+    /// Print JSON instead of a table or of the profile's own format.
     #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// Whose program, by user id, where several users have it. Only root sees others' programs.
+    /// User id of the program's owner, if several users have it. Only root sees others' programs.
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
-    /// On which model of GPU, where the machine has several.
+    /// The GPU model, if the machine has several.
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
 }
@@ -154,7 +154,7 @@ fn list_json(all: &[Kept]) -> serde_json::Value {
 fn list(all: &[Kept]) -> Result<(), Failure> {
     if all.is_empty() {
         return out::line(format_args!(
-            "nothing is known yet; best-effort jobs teach it as they run"
+            "nothing is learnt yet; Pillion learns durations while best-effort jobs run"
         ));
     }
     let header = [
@@ -195,7 +195,7 @@ fn export(options: &Options, program: &str, all: &[Kept]) -> Result<(), Failure>
     let mut text = String::new();
     File::from(file)
         .read_to_string(&mut text)
-        .context("what is kept cannot be read")?;
+        .context("cannot read the kept durations")?;
     let profile = Profile::parse(&text, Path::new(&kept.listed.program))?;
     if options.json {
         return out::line(format_args!("{}", json_of(&profile)));
@@ -213,7 +213,7 @@ fn fetch(kept: &Kept) -> Result<OwnedFd, Failure> {
     let connection = connect_within(&kept.socket, PATIENCE)?;
     let file = ask_learnt(&connection, &of, None)?;
     let program = &kept.listed.program;
-    Ok(file.with_context(|| format!("what was kept of {program} is no longer there"))?)
+    Ok(file.with_context(|| format!("the kept durations of {program} no longer exist"))?)
 }
 
 /// The one matching entry: a whole path before the ends of paths.
@@ -230,7 +230,9 @@ fn select<'a>(program: &str, all: &'a [Kept]) -> anyhow::Result<&'a Kept> {
             let programs = all.iter().map(|kept| &*kept.listed.program);
             let near = nearest(program, programs.clone())
                 .map_or_else(String::new, |near| format!("; nearest is {near}"));
-            Err(anyhow!("{program}: no run has taught anything of it{near}"))
+            Err(anyhow!(
+                "{program}: no durations are learnt for this program{near}"
+            ))
         }
         _ => {
             let texts = found.iter().map(|kept| {
@@ -238,10 +240,7 @@ fn select<'a>(program: &str, all: &'a [Kept]) -> anyhow::Result<&'a Kept> {
                 format!("{program} (--user {user} --device {})", kept.model)
             });
             let texts: Vec<String> = texts.collect();
-            Err(anyhow!(
-                "{program}: several are meant: {}",
-                texts.join(", ")
-            ))
+            Err(anyhow!("{program}: matches several: {}", texts.join(", ")))
         }
     }
 }
@@ -281,6 +280,6 @@ mod tests {
         assert!(said("train.py").contains("/a/train.py (--user 1 --device T4), /b/train.py"));
         assert!(said("serve.py").contains("--user 2"));
         assert!(said("/a/trein.py").contains("nearest is /a/train.py"));
-        assert!(said("rain.py").contains("no run has taught"));
+        assert!(said("rain.py").contains("no durations are learnt"));
     }
 }

@@ -35,33 +35,33 @@ mod cupti;
 mod merge;
 mod spool;
 
-/// Records a job: runs it, and makes a profile of the kernels that it launches.
+/// Runs a job, and makes a profile of the kernels that it launches.
 ///
-/// Kernels are counted by the preloaded library. They are timed by CUPTI where there is one that
-/// nobody else in the process uses, and else by CUDA events around some of their launches; no
-/// profiler is needed. What times them is said. The job runs as a best-effort job of `pillion run`, and its
-/// results, its output and its exit status are the same.
+/// The preloaded library counts the kernels. CUPTI times them, if it is available and no other tool
+/// in the process uses it; otherwise CUDA events time some of the launches. No profiler is needed. A
+/// message reports the method. The job runs as a best-effort job of `pillion run`, with the same
+/// results, output and exit status.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion profile record -o job.profile.toml -- python train.py\n         \
                   pillion run --profile job.profile.toml -- python train.py\n\n\
-                  Record a job that has the GPU for itself: beside others its kernels take longer. The profile is written when the job \
-                  has ended, also when it failed or was killed.\n\n\
-                  CUPTI has one user in a process: a job that profiles itself (torch.profiler) is recorded with --cupti off.\n\n\
-                  Exit status: that of the job, 128+n if signal n ended it; 2 if FILE cannot be written, in which case the job is not \
-                  started; 1 if the job succeeded and nothing was recorded, or FILE could not be written after all."
+                  Record a job that has the GPU for itself: beside other jobs its kernels take longer. The profile is written when the \
+                  job ends, even if it failed or was killed.\n\n\
+                  CUPTI allows one user in a process: use --cupti off for a job that profiles itself (torch.profiler).\n\n\
+                  Exit status: that of the job, 128+n if signal n ended it; 2 if FILE cannot be written (the job is then not started); \
+                  1 if the job succeeded, but nothing was recorded or FILE could not be written."
 )]
 pub(crate) struct Options {
-    /// Where to write the profile; `-` is the standard output.
+    /// File for the profile; `-` is the standard output.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     output: PathBuf,
     /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
-    /// Also stand in the place of the driver's library, as `pillion run --shim` does.
+    /// Also replace the driver's library, as `pillion run --shim` does.
     #[arg(long)]
     shim: bool,
-    /// The library of CUPTI: `auto` looks for one, `off` times by events, FILE is one.
+    /// The CUPTI library: `auto` searches for one, `off` uses events instead, FILE names one.
     #[arg(
         long,
         value_name = "FILE|off|auto",
@@ -69,7 +69,7 @@ pub(crate) struct Options {
         hide_default_value = true
     )]
     cupti: PathBuf,
-    /// The summary as one JSON line on the standard output, after all that the job writes there.
+    /// Print the summary as one JSON line on the standard output, after the job's own output.
     #[arg(long)]
     json: bool,
     /// The command and its arguments.
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     check(options).map_err(Failure::usage)?;
     let cupti = cupti::value_of(&options.cupti);
     let cupti = cupti.map_err(|text| Failure::usage(anyhow!(text)))?;
-    let spool = Spool::new().context("no folder for what is recorded")?;
+    let spool = Spool::new().context("cannot create a folder for the records")?;
     let mut beside = Beside::default();
     beside.look(None);
     let mut child = start(options, spool.path(), cupti)?;
@@ -118,10 +118,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn finish(options: &Options, merged: &Merged, code: u8) -> Result<(), Failure> {
     if merged.is_empty() {
         let why = match merged.count_of(Why::NoRoom) {
-            0 => "no process of the job launched a kernel that the library saw",
-            _ => {
-                "the file system of the spool folder, /dev/shm, had no room for what kernels were launched"
-            }
+            0 => "the library saw no launch of any process of the job",
+            _ => "the file system of the spool folder, /dev/shm, had no room for the records",
         };
         out::note(format_args!("pillion: nothing was recorded: {why}"));
         return Err(Failure::silent());
@@ -167,7 +165,7 @@ fn keep(text: &str) -> anyhow::Result<PathBuf> {
 /// Verifies, before anything runs, that the profile can be written.
 fn check(options: &Options) -> anyhow::Result<()> {
     if options.json && options.output == Path::new("-") {
-        let why = "--json and -o -: both would be on the standard output; name a file";
+        let why = "--json and -o -: both would use the standard output; name a file";
         return Err(anyhow!(why));
     }
     check_writable(&options.output)
@@ -206,7 +204,7 @@ fn start(options: &Options, folder: &Path, cupti: std::ffi::OsString) -> Result<
     }
     arguments.push("--".into());
     arguments.extend(options.command.iter().cloned());
-    let own = std::env::current_exe().context("this program's own file is not known")?;
+    let own = std::env::current_exe().context("cannot determine this program's own path")?;
     let variables = [
         (FOLDER_ENV.into(), folder.as_os_str().to_owned()),
         (CUPTI_ENV.into(), cupti),

@@ -9,17 +9,18 @@ use super::output;
 use super::progress::Progress;
 use crate::failure::Failure;
 
-/// Copies of a profiler's file only what an import reads, so that it can be shared: no environment, output,
-/// user, host or file names, no stacks, no command lines. Names of kernels and ranges stay. For SQLite exports
-/// of Nsight Systems, CSV of Nsight Compute, and traces of PyTorch.
+/// Copies only the parts of a profiler's file that an import reads, so that the copy can be shared:
+/// no environment, output, user, host or file names, no stacks, no command lines. Names of kernels
+/// and ranges stay. For SQLite exports of Nsight Systems, CSV of Nsight Compute, and traces of
+/// PyTorch.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile scrub job.sqlite job.shared.sqlite")]
 pub(crate) struct Options {
-    /// The file.
+    /// The profiler's file.
     input: PathBuf,
-    /// Where to write the copy; a file that is there is replaced.
+    /// File for the copy; an existing file is replaced.
     output: PathBuf,
-    /// Most bytes read of the file, after decompression.
+    /// Limit on the bytes read from the file, after decompression.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes_max)]
     max_bytes: u64,
 }

@@ -20,17 +20,17 @@ use crate::failure::Failure;
 pub(crate) struct Options {
     /// A profile, a trace, or an Orion kernel file.
     file: PathBuf,
-    /// One JSON document instead of a table.
+    /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Draws the roofline as an SVG picture into a file instead.
+    /// Draw the roofline as an SVG picture into this file instead.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
-    /// As it would be used on this model of GPU, as `pillion simulate --device` names them: scaled, if it was
-    /// measured on another.
+    /// Show the profile as used on this GPU model, as `pillion simulate --device` names them: scaled,
+    /// if it was measured on another.
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
-    /// How many kernels the table has; 0 for all.
+    /// Number of kernels in the table; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 }
@@ -50,8 +50,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(path) = &options.svg {
         let picture = import::roofline(&profile).ok_or_else(|| {
             Failure::usage(anyhow!(
-                "{}: no kernel has counted operations and bytes; import a report of \
-                 `ncu --set full` (or --set roofline) too",
+                "{}: no kernel has counts of operations and bytes; also import a report of \
+                 `ncu --set full` (or --set roofline)",
                 options.file.display()
             ))
         })?;
@@ -139,7 +139,7 @@ fn text_of(profile: &Profile, top: usize) -> String {
         "{}  from {}\n{} of {}, {} of GPU time\n",
         profile.gpu,
         if profile.sources.is_empty() {
-            "nothing named".to_owned()
+            "unnamed sources".to_owned()
         } else {
             profile.sources.join(", ")
         },
@@ -193,10 +193,10 @@ fn text_of(profile: &Profile, top: usize) -> String {
     if shown < kernels.len() {
         text += &format!("and {} more (--top 0 shows all)\n", kernels.len() - shown);
     }
-    text += "\nSMS: what all blocks at once need, which may be more than the GPU has. CLASS: what it contends for with a \
-             neighbour;\nRULE: how that is known. KERNEL: <blocks> x threads of a block. '-' was not measured.\n";
+    text += "\nSMS: needed by all blocks at once; may exceed the GPU's number. CLASS: the resource that the kernel contends \
+             for;\nRULE: how the class is known. KERNEL: <blocks> x threads per block. '-': not measured.\n";
     if !import::check(profile).is_empty() {
-        text += "`pillion profile check` says what it lacks.\n";
+        text += "`pillion profile check` lists what the profile lacks.\n";
     }
     for notice in &profile.notices {
         text += &format!("note: {notice}\n");

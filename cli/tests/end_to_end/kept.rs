@@ -62,7 +62,7 @@ fn expect_known(gpu: &Gpu, daemon: &Daemon, label: &str, job: Job) {
 fn the_second_start_knows_the_kernels_of_the_first_in_either_class() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
     let said = gpu.tell(&daemon, &["profile", "learnt"]);
-    assert!(said.output.starts_with("nothing is known yet"), "{said:?}");
+    assert!(said.output.starts_with("nothing is learnt yet"), "{said:?}");
 
     teach(&gpu, &daemon, "first").finish().expect_success();
     assert!(daemon.total("first", "launches_unknown") > 0);

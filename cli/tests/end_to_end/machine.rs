@@ -73,7 +73,7 @@ fn without_mps_a_machines_gpu_is_time_sliced_and_what_was_not_done_is_said() {
     let table = ended.expect_success().output;
     assert!(table.starts_with("software GPU V100-SXM2-16GB"), "{table}");
     for word in [
-        "the phases under MPS were not run",
+        "the phases under MPS were skipped",
         "both, time-sliced, under Pillion",
         "CUDA 12.8",
     ] {
@@ -213,7 +213,7 @@ fn without_a_gpu_one_line_says_so_and_the_software_gpu_is_used() {
         panic!("{}", ended.errors)
     };
     assert!(
-        line.contains("no NVIDIA GPU is usable here, so it is the software GPU"),
+        line.contains("using the software GPU, because no NVIDIA GPU is usable here"),
         "{line}"
     );
     // The loader's own message, not only the failure.

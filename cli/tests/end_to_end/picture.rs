@@ -111,11 +111,11 @@ fn the_report_stands_alone_is_small_and_well_formed_and_equal_for_equal_seeds() 
         page.matches("<svg viewBox=\"0 0 960").count() == 3,
         "three pictures"
     );
-    for words in [">p50 ", ">p99 ", "What the best-effort job gets", "/s ("] {
+    for words in [">p50 ", ">p99 ", "Rate of the best-effort job", "/s ("] {
         assert!(page.contains(words), "{words}");
     }
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
-    assert!(page.contains("model's word"));
+    assert!(page.contains("numbers come from the model"));
 }
 
 /// The page without its last line, which must contain the version, a day, and the command.

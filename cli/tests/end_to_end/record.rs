@@ -229,7 +229,7 @@ fn a_job_whose_shared_memory_is_nearly_full_runs_as_without_and_leaves_others_th
     let program = Program::Linked("record").path();
     for (size, why) in [
         ("4k", "this process is not recorded"),
-        ("256k", "had no room for what kernels were launched"),
+        ("256k", "had no room for the records"),
     ] {
         let stage = Stage::new();
         let free = stage.gpu.path("free");
@@ -487,7 +487,7 @@ fn kernels_of_graphs_are_counted_and_share_what_their_graphs_took() {
     // 120 and 600 us.
     let together = middle.durations.median_ns + lengthy.durations.median_ns;
     assert!((700_000..760_000).contains(&together), "{profile:#?}");
-    let notice = "2 kernels and shapes were measured only in CUDA graphs, or by CUPTI in several operators at once, and have a share of what these took";
+    let notice = "2 kernels and shapes were measured only in CUDA graphs, or by CUPTI in several operators at once, and have a share of the time of these";
     assert!(
         profile.notices.iter().any(|text| text == notice),
         "{:?}",
@@ -624,7 +624,7 @@ fn beside_another_job_that_is_said() {
     let mut command = stage.record(&Program::Linked("record").path(), &["rounds", "3"]);
     command.env("PILLION_SOCKET", daemon.socket());
     assert_eq!(collect(command).code(), 7);
-    let notice = "another job was on the GPU, beside which kernels take longer than alone";
+    let notice = "another job used the GPU, and beside it kernels take longer than alone";
     let notices = stage.profile().notices;
     assert!(notices.iter().any(|text| text == notice), "{notices:?}");
     other.finish().expect_success();

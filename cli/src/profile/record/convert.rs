@@ -267,13 +267,17 @@ fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64)
     match (timed_by_cupti, by_events) {
         (0, _) => {
             let launches = counted(launches, "launch", "launches");
-            format!("recorded by events around {timed} of {launches}; the others count as these")
+            format!(
+                "recorded by events around {timed} of {launches}; the others are assumed to take as long"
+            )
         }
         (_, 0) => {
-            format!("recorded by CUPTI, which timed {timed} of {all}; the others count as these")
+            format!(
+                "recorded by CUPTI, which timed {timed} of {all}; the others are assumed to take as long"
+            )
         }
         _ => format!(
-            "recorded by CUPTI, which timed {timed_by_cupti} of {all}, and by events around {by_events}; the others count as these"
+            "recorded by CUPTI, which timed {timed_by_cupti} of {all}, and by events around {by_events}; the others are assumed to take as long"
         ),
     }
 }
@@ -281,7 +285,7 @@ fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64)
 /// Other activity beside the recorded launches.
 fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     let mut notices = Vec::new();
-    let at_once = "where kernels ran at once they took longer than alone";
+    let at_once = "kernels that ran at the same time took longer than alone";
     if merged.count_of(Why::Streams) > 0 {
         notices.push(format!(
             "launches were on several streams of a device: {at_once}"
@@ -289,10 +293,10 @@ fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     }
     if merged.processes > 1 {
         let processes = merged.processes;
-        notices.push(format!("launches were by {processes} processes: {at_once}"));
+        notices.push(format!("{processes} processes launched kernels: {at_once}"));
     }
     if merged.is_beside_others || merged.count_of(Why::Gated) > 0 {
-        let text = "another job was on the GPU, beside which kernels take longer than alone";
+        let text = "another job used the GPU, and beside it kernels take longer than alone";
         notices.push(text.to_owned());
     }
     let all = merged.kernels.iter().map(|kernel| &*kernel.key.gpu);
@@ -319,11 +323,11 @@ fn kernels(count: u64) -> String {
 const KINDS: [(Kind, &str); 2] = [
     (
         Kind::Share,
-        "were measured only in CUDA graphs, or by CUPTI in several operators at once, and have a share of what these took",
+        "were measured only in CUDA graphs, or by CUPTI in several operators at once, and have a share of the time of these",
     ),
     (
         Kind::Idle,
-        "were launched on idle streams alone, where a duration is a few us too long or short",
+        "were launched only on idle streams, where durations are a few us too long or too short",
     ),
 ];
 
@@ -336,27 +340,27 @@ const WHYS: [(Why, &str); 10] = [
     ),
     (
         Why::Deep,
-        "behind so much work that its queue may have been full",
+        "behind so much work that the queue may have been full",
     ),
     (
         Why::Programmatic,
-        "that may overlap what is in front of them, or are on several devices",
+        "that may overlap the work before them, or are on several devices",
     ),
     (
         Why::HighPriority,
-        "of a high-priority client, in whose streams nothing is put",
+        "of a high-priority client, in whose streams Pillion puts no events",
     ),
     (
         Why::NoEvent,
-        "for which there was no event, or whose context ended",
+        "for which no event was available, or whose context ended",
     ),
-    (Why::NoSlot, "on more streams than are told apart"),
+    (Why::NoSlot, "on more streams than Pillion distinguishes"),
     (
         Why::Brief,
-        "that took less than the host needed for them, on an idle stream",
+        "that took less time than their launch, on an idle stream",
     ),
-    (Why::CuptiDropped, "of which CUPTI had no room for a record"),
-    (Why::CuptiUntimed, "of which CUPTI's record has no times"),
+    (Why::CuptiDropped, "for which CUPTI had no room"),
+    (Why::CuptiUntimed, "whose CUPTI record has no times"),
 ];
 
 /// Launches without an entry.
@@ -371,19 +375,19 @@ const LACKING: [(Why, &str, &str, &str); 4] = [
         Why::UnknownGraphs,
         "launch",
         "launches",
-        "of CUDA graphs of whose kernels not all are known",
+        "of CUDA graphs with unknown kernels",
     ),
     (
         Why::Operators,
         "call",
         "calls",
-        "of libraries whose launches are not seen",
+        "of libraries whose launches Pillion does not see",
     ),
     (
         Why::CuptiUnknown,
         "record",
         "records",
-        "of CUPTI's of kernels whose launches were not seen, or under another name",
+        "of CUPTI about kernels whose launches were not seen, or that had another name",
     ),
 ];
 
@@ -433,7 +437,7 @@ mod tests {
         merged.add(kernel("by events", Kind::Busy, &[7.0]));
         let recorded = profile(&merged, "recorded: job");
         assert_eq!((recorded.timed, recorded.timed_by_cupti), (4, 3));
-        let notice = "recorded by CUPTI, which timed 3 of 20 launches, and by events around 1; the others count as these";
+        let notice = "recorded by CUPTI, which timed 3 of 20 launches, and by events around 1; the others are assumed to take as long";
         assert_eq!(recorded.profile.notices[0], notice);
     }
 

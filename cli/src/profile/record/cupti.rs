@@ -44,19 +44,21 @@ fn sentence(is: Cupti) -> Option<String> {
     let why = match is {
         Cupti::Unasked | Cupti::Used | Cupti::Off => return None,
         Cupti::Lost => {
-            let text = "CUPTI told of kernels until another tool in the process took it; from then on events timed those of which it had told nothing";
+            let text = "CUPTI reported kernels until another tool in the process took it over; from then on events timed the kernels that CUPTI had not reported";
             return Some(text.to_owned());
         }
-        Cupti::SoftwareGpu => "the software GPU has none".to_owned(),
-        Cupti::NotFound => "no library of it was found that could be loaded".to_owned(),
+        Cupti::SoftwareGpu => "the software GPU has no CUPTI".to_owned(),
+        Cupti::NotFound => "no CUPTI library was found that could be loaded".to_owned(),
         Cupti::Profiled => {
-            "the environment is that of a process that NVIDIA's tools profile".to_owned()
+            "the environment shows that a tool of NVIDIA profiles the process".to_owned()
         }
-        Cupti::Incomplete => "its library lacks a function".to_owned(),
+        Cupti::Incomplete => "the CUPTI library lacks a function".to_owned(),
         Cupti::Unfit(version) => {
-            format!("its version {version} is not one for this driver, or older than CUDA 11.0's")
+            format!(
+                "CUPTI's version {version} does not fit this driver, or is older than CUDA 11.0"
+            )
         }
-        Cupti::Taken => "another tool in the process uses it".to_owned(),
+        Cupti::Taken => "another tool in the process uses CUPTI".to_owned(),
         Cupti::Failed(call, result) => {
             format!("{} failed with {result}{}", call.name(), meaning(result))
         }

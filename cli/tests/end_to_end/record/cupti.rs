@@ -135,7 +135,7 @@ fn cupti_leaves_most_of_what_it_told_of_a_job_that_is_killed() {
 fn cupti_is_declined_with_a_sentence_and_events_time_the_job() {
     let injected = ("CUDA_INJECTION64_PATH", "/no/such/tool.so");
     for (words, variable, sentence) in [
-        ("subscribed", None, "another tool in the process uses it"),
+        ("subscribed", None, "another tool in the process uses CUPTI"),
         (
             "refuses",
             None,
@@ -144,18 +144,18 @@ fn cupti_is_declined_with_a_sentence_and_events_time_the_job() {
         (
             "version=9",
             None,
-            "its version 9 is not one for this driver, or older than CUDA 11.0's",
+            "CUPTI's version 9 does not fit this driver, or is older than CUDA 11.0",
         ),
         (
             // The stand-in driver is of CUDA 12.
             "version=130001",
             None,
-            "its version 130001 is not one for this driver, or older than CUDA 11.0's",
+            "CUPTI's version 130001 does not fit this driver, or is older than CUDA 11.0",
         ),
         (
             "",
             Some(injected),
-            "the environment is that of a process that NVIDIA's tools profile",
+            "the environment shows that a tool of NVIDIA profiles the process",
         ),
     ] {
         let stage = Stage::new();
@@ -174,7 +174,10 @@ fn cupti_is_declined_with_a_sentence_and_events_time_the_job() {
 
 #[test]
 fn cupti_is_not_loaded_on_the_software_gpu_unless_a_file_is_named() {
-    for (asked, sentence) in [("auto", Some("the software GPU has none")), ("off", None)] {
+    for (asked, sentence) in [
+        ("auto", Some("the software GPU has no CUPTI")),
+        ("off", None),
+    ] {
         let stage = Stage::new();
         // The dynamic linker's search path has it.
         let link = stage.gpu.path("libcupti.so.12");
@@ -227,17 +230,17 @@ fn cupti_records_that_are_lost_or_of_no_use_are_counted_and_said() {
         (
             "drops",
             "cupti_dropped",
-            "not timed: 240 launches of which CUPTI had no room for a record",
+            "not timed: 240 launches for which CUPTI had no room",
         ),
         (
             "untimed",
             "cupti_without_times",
-            "not timed: 240 launches of which CUPTI's record has no times",
+            "not timed: 240 launches whose CUPTI record has no times",
         ),
         (
             "renames",
             "cupti_of_no_launch",
-            "not in the profile: 240 records of CUPTI's of kernels whose launches were not seen, or under another name",
+            "not in the profile: 240 records of CUPTI about kernels whose launches were not seen, or that had another name",
         ),
     ] {
         let stage = Stage::new();
@@ -258,7 +261,7 @@ fn cupti_that_another_tool_takes_over_is_said_and_events_go_on() {
     // 24000 launches in some seconds; those of the first two do not count.
     let ended = stage.recorded_by_cupti("stolen=2", &["rounds", "1500"]);
     let (profile, told) = (stage.profile(), summary(&ended));
-    let notice = "CUPTI told of kernels until another tool in the process took it; from then on events timed those of which it had told nothing";
+    let notice = "CUPTI reported kernels until another tool in the process took it over; from then on events timed the kernels that CUPTI had not reported";
     assert!(
         profile.notices.iter().any(|text| text == notice),
         "{told:#}"
