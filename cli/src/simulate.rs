@@ -28,7 +28,8 @@ use crate::simulate::outcomes::Group;
 use crate::simulate::plan::Plan;
 use crate::simulate::targets::Targets;
 
-/// Runs jobs under policies on a model of a GPU, in virtual time: minutes of device time in seconds.
+/// Runs jobs under policies on a model of a GPU, in virtual time: minutes of device time in
+/// seconds.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -37,8 +38,8 @@ use crate::simulate::targets::Targets;
     Example: pillion simulate --scenario examples/scenario.toml --json | jq .hp.p99_ms\n\
     Example: pillion simulate --suite orion --quick --out results\n\
     Example: pillion simulate cluster --trace philly.csv --policy first-fit,pillion --gpus 256\n\n\
-    What the numbers are, the keys of a scenario file and its sweeps: docs/simulate.md. The same input \
-    gives the same output to the byte."
+    docs/simulate.md describes the numbers, and the keys and sweeps of a scenario file. The same input \
+    gives the same output, byte for byte."
 )]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -46,11 +47,12 @@ pub(crate) struct Options {
     /// Model of the GPU [default: V100-SXM2-16GB].
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["scenario", "suite"])]
     device: Option<String>,
-    /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload,
-    /// NAME or NAME@BATCH (`pillion workload` lists them) [default: resnet50-inference].
+    /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in
+    /// workload, NAME or NAME@BATCH (`pillion workload` lists them) [default: resnet50-inference].
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["scenario", "suite"])]
     hp: Option<String>,
-    /// Requests per second of the high-priority job, for poisson and uniform arrivals [default: 15].
+    /// Requests per second of the high-priority job, for poisson and uniform arrivals
+    /// [default: 15].
     #[arg(
         long,
         value_name = "R",
@@ -58,13 +60,14 @@ pub(crate) struct Options {
         conflicts_with_all = ["scenario", "suite"]
     )]
     hp_rate: Option<f64>,
-    /// How its requests arrive: poisson, uniform, closed, or a file of arrivals [default: poisson].
+    /// How high-priority requests arrive: poisson, uniform, closed, or a file of arrivals
+    /// [default: poisson].
     #[arg(long, value_name = "KIND|FILE", conflicts_with_all = ["scenario", "suite"])]
     arrivals: Option<String>,
-    /// Which list of a DISB workload file, counted from 0.
+    /// Index of the list in a DISB workload file, from 0.
     #[arg(long, value_name = "N", requires = "arrivals")]
     arrivals_stream: Option<usize>,
-    /// Trace of a best-effort job, which runs in a closed loop; again for each further one
+    /// Trace of a best-effort job, which runs in a closed loop; repeat the option for more jobs
     /// [default: resnet50-training].
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["scenario", "suite"])]
     be: Vec<String>,
@@ -79,34 +82,33 @@ pub(crate) struct Options {
     /// How the jobs share the GPU: mps or timeslice [default: mps].
     #[arg(long, value_name = "HOW", conflicts_with_all = ["scenario", "suite"])]
     sharing: Option<String>,
-    /// Seeds, separated by commas: a run for each; they decide the arrivals [default: 1]. With
-    /// --scenario or --suite, instead of the file's.
+    /// Seeds of the arrivals, separated by commas: a run for each [default: 1]. Overrides those of
+    /// --scenario or --suite.
     #[arg(long, value_name = "1,2", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Device seconds of each run [default: 60]. With --scenario or --suite, instead of
-    /// the file's.
+    /// Device seconds of each run [default: 60]. Overrides those of --scenario or --suite.
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// A scenario file: devices, jobs, policies, sweeps; `-` for stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     scenario: Option<PathBuf>,
     /// A suite of experiments: orion and muxflow, those of their papers; robustness, busy, ablation
-    /// and slo, ours. Recorded traces are read from the folder that PILLION_DATA names; without it
-    /// built-in workloads take their places.
+    /// and slo, Pillion's own. PILLION_DATA names the folder of recorded traces; without it,
+    /// built-in workloads replace them.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// Of a suite, only these of its experiments, by their keys in results, separated by commas.
+    /// Run only these experiments of a suite: their keys in the results, separated by commas.
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "suite")]
     part: Vec<String>,
-    /// Of a suite, 60 s of device time and one seed; of slo a tenth of its requests.
+    /// Shorten a suite to 60 s of device time and one seed; slo to a tenth of its requests.
     #[arg(long, requires = "suite")]
     quick: bool,
     /// Print a line of JSON for each run.
     #[arg(long)]
     json: bool,
-    /// Also write results.jsonl, report.html, its pictures as SVG, and timeline.json (for Perfetto) into
-    /// this folder; of a suite
-    /// also reproduction.md, its publication beside it, or tables.md.
+    /// Also write results.jsonl, report.html, its pictures as SVG, and timeline.json (for Perfetto)
+    /// into this folder; for a suite also tables.md, or reproduction.md, which compares it with its
+    /// publication.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

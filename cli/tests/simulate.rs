@@ -107,7 +107,7 @@ fn people_get_a_table_and_no_progress_where_nobody_looks() {
         "vs solo",
         "streams",
         "mps",
-        "model's word",
+        "from the model",
     ] {
         assert!(table.contains(word), "{word}:\n{table}");
     }
@@ -488,7 +488,7 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
         );
     }
     assert_eq!(files[3].matches("<svg viewBox").count(), 4);
-    assert!(files[3].contains("model's word"));
+    assert!(files[3].contains("from the model"));
 }
 
 #[test]

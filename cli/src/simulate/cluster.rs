@@ -36,8 +36,8 @@ use crate::simulate::cluster::plan::Plan;
     Example: pillion simulate cluster --trace pods.csv --slo 1.05 --nodes nodes.csv --json | jq .violations\n\
     Example: pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate=1.3 --policy best-fit,fgd\n\
     Example: PILLION_DATA=data pillion simulate cluster --suite fgd --quick --out results\n\n\
-    Forms of traces, policies, suites and what the numbers are: docs/simulate.md, \"Clusters\". The same \
-    input gives the same output to the byte."
+    docs/simulate.md (\"Clusters\") describes forms of traces, policies, suites and the numbers. The same \
+    input gives the same output, byte for byte."
 )]
 // An option that `requires` one which conflicts with another that is there is let pass: so such
 // options name that other one, too.
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     /// suite its own].
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     policy: Vec<String>,
-    /// How many GPUs the cluster has.
+    /// Number of GPUs of the cluster.
     #[arg(
         long,
         value_name = "N",
@@ -62,8 +62,8 @@ pub(crate) struct Options {
         conflicts_with_all = ["suite", "nodes"]
     )]
     gpus: Option<u32>,
-    /// The machines of the cluster, instead of --gpus: openb's nodes or PAI's machines. Then jobs
-    /// also ask for host CPUs, host memory and models of GPU.
+    /// The machines of the cluster, instead of --gpus: openb's nodes or PAI's machines. Jobs then
+    /// also request host CPUs, host memory and models of GPU.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     nodes: Option<PathBuf>,
     /// GPUs of a node [default: 8].
@@ -72,12 +72,12 @@ pub(crate) struct Options {
     /// Model of the GPUs [default: V100-SXM2-16GB].
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["suite", "nodes"])]
     device: Option<String>,
-    /// Seeds, separated by commas: a run for each; they decide what is drawn [default: 1; with
-    /// --inflate and of a suite those of its publication].
+    /// Seeds of the random draws, separated by commas: a run for each [default: 1; with --inflate
+    /// or a suite those of its publication].
     #[arg(long, value_name = "1,2", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Gavel's throughputs: how fast jobs run beside each other. Without, a job notices others by
-    /// its share alone.
+    /// Gavel's throughputs: how fast jobs run beside each other. Without them, other jobs affect a
+    /// job only by its share.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["suite", "inflate"])]
     pairs: Option<PathBuf>,
     /// The GPU on which the throughputs were measured [default: v100].
@@ -88,7 +88,7 @@ pub(crate) struct Options {
         conflicts_with_all = ["suite", "inflate"]
     )]
     pairs_gpu: Option<String>,
-    /// High-priority jobs are to end within their lengths alone times R.
+    /// High-priority jobs must end within R times their length alone.
     #[arg(
         long,
         value_name = "R",
@@ -96,10 +96,11 @@ pub(crate) struct Options {
         conflicts_with_all = ["suite", "inflate"]
     )]
     slo: Option<f64>,
-    /// Leave out jobs that come later than so many days after the first.
+    /// Leave out jobs that arrive more than N days after the first.
     #[arg(long, value_name = "N", conflicts_with_all = ["suite", "inflate"])]
     days: Option<u32>,
-    /// Jobs of openb's pods come in random order until they ask for R of the GPUs, and none leaves.
+    /// Jobs of openb's pods arrive in random order until they request R times the GPUs, and none
+    /// leaves.
     #[arg(
         long,
         value_name = "R",
@@ -110,20 +111,19 @@ pub(crate) struct Options {
     /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in
     /// GPUColo's evaluation; mudi, trainings beside Mudi's services; muxflow, ways to share a GPU
     /// on Philly's trainings; oltunes, requests of inference models on eight GPUs; predict, the
-    /// online predictor on Gavel's throughputs. Its traces are read from the folder that
-    /// PILLION_DATA names.
+    /// online predictor on Gavel's throughputs. PILLION_DATA names the folder of its traces.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// Of a suite less: of fgd, mudi and muxflow two seeds, of gpucolo five days of one seed, of
-    /// oltunes ten seconds of one seed, of predict one order of samples.
+    /// Shorten a suite: fgd, mudi and muxflow to two seeds, gpucolo to five days of one seed,
+    /// oltunes to ten seconds of one seed, predict to one order of samples.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default:
     /// measured].
     #[arg(long, value_name = "HOW", requires = "suite", conflicts_with = "trace")]
     neighbours: Option<String>,
-    /// How much faster than alone jobs of gpucolo become with more of a GPU than they ask for, at
-    /// most: 1 to 2 [default: 1.1].
+    /// Most that jobs of gpucolo run faster than alone with more of a GPU than they request: 1 to 2
+    /// [default: 1.1].
     #[arg(
         long,
         value_name = "S",

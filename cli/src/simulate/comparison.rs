@@ -119,7 +119,7 @@ impl Cell {
         let share = shown(self.share.map(|of| of.0), pct);
         match self.overrun {
             0 => format!("{slowdown}, {share}"),
-            runs => format!("{slowdown}, {share}; {runs} given up"),
+            runs => format!("{slowdown}, {share}; {runs} aborted"),
         }
     }
 }
@@ -139,18 +139,18 @@ pub(crate) fn document(plan: &Plan, parts: &[(String, Comparison)], lines: &[Val
     let (name, about, how) = match plan.suite {
         Some(suite) => (
             format!("Suite {}", suite.name),
-            format!("What it is: {}. ", suite.about),
+            format!("Content: {}. ", suite.about),
             format!("{} --out DIR", plan.suite_options(suite)),
         ),
         None => (
-            "Policies beside each other".to_owned(),
+            "Policies compared".to_owned(),
             String::new(),
             "--scenario FILE --out DIR".to_owned(),
         ),
     };
     let mut text = format!(
-        "# {name}\n\n{about}Written by `pillion simulate {how}` from {} runs{}, model version {MODEL_VERSION}. The \
-         model's word: nothing here was measured on hardware.\n\n{EXPLANATION}\n",
+        "# {name}\n\n{about}Written by `pillion simulate {how}` from {} runs{}, model version {MODEL_VERSION}. \
+         All numbers come from the model: nothing here was measured on hardware.\n\n{EXPLANATION}\n",
         lines.len(),
         reproduction::sizes(lines),
     );
@@ -166,9 +166,9 @@ pub(crate) fn document(plan: &Plan, parts: &[(String, Comparison)], lines: &[Val
     text
 }
 
-pub(crate) const EXPLANATION: &str = "In each cell: the high-priority job's 99th percentile over alone (of one that trains, its time \
-     per iteration), mean of the pairs of jobs with the worst pair in brackets; and what best-effort jobs get, of the rate \
-     that one of them has alone.";
+pub(crate) const EXPLANATION: &str = "In each cell: the high-priority job's 99th percentile over alone (for a training job, its time \
+     per iteration), mean of the pairs of jobs with the worst pair in brackets; then the rate of the best-effort jobs, as a \
+     share of the rate that one of them has alone.";
 
 /// The row of a group: all swept values except the policy and whole jobs.
 fn row(group: &Group<'_>) -> String {

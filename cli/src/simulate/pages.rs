@@ -77,9 +77,9 @@ fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> V
     if let Some(path) = plots::swept_number(groups).filter(|_| has_hp) {
         pictures.push(Picture {
             key: "curve",
-            title: "What it hangs on",
+            title: "Effect of the swept number",
             caption: format!(
-                "{} against {path}: means over the pairs that have a value; more than ten times is drawn as ten.",
+                "{} against {path}: means over the pairs that have a value; values above ten are drawn as ten.",
                 plots::slowdown_name(field)
             ),
             svg: plots::curve(field, &path),
@@ -92,10 +92,10 @@ fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> V
     if has_hp {
         pictures.push(Picture {
             key: "p99",
-            title: "What sharing costs the job that matters",
+            title: "Cost of sharing for the high-priority job",
             caption: format!(
-                "A column is a policy, a row the jobs beside each other: {}. A bar begins at alone (1) and \
-                 ends at ten times; blue is within 1.25 times, orange is more.",
+                "A column is a policy, a row the jobs that run together: {}. A bar starts at 1 (alone) and \
+                 ends at ten times; blue: up to 1.25 times, orange: more.",
                 plots::slowdown_name(field)
             ),
             svg: plots::tails(field),
@@ -104,10 +104,10 @@ fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> V
     if has_hp && has_be {
         pictures.push(Picture {
             key: "pareto",
-            title: "What it buys",
-            caption: "Right is worse for the job that matters, up is better for those that ride along (their \
-                      rate, of their rate alone). A large dot is the mean of a policy, small ones are its pairs; \
-                      what lies on the dashed line is beaten by nothing."
+            title: "Gain of the best-effort jobs",
+            caption: "Right is worse for the high-priority job, up is better for the best-effort jobs (their \
+                      rate over their rate alone). A large dot is the mean of a policy, small dots are its pairs; \
+                      no other policy beats those on the dashed line."
                 .to_owned(),
             svg: plots::pareto(field),
         });
@@ -120,16 +120,16 @@ fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> V
         };
         pictures.push(Picture {
             key: "latency",
-            title: "How latencies are distributed",
+            title: "Distribution of latencies",
             caption: format!(
-                "How many requests are answered within a time; further left is better, dashed is alone.{more}"
+                "Share of requests answered within a time; further left is better, dashed is alone.{more}"
             ),
             svg: plots::cdf(field, runs),
         });
     }
     pictures.push(Picture {
         key: "utilisation",
-        title: "What the device does",
+        title: "Utilisation of the device",
         caption: "Means over the pairs.".to_owned(),
         svg: plots::utilisation(field),
     });
@@ -186,9 +186,9 @@ fn page(plan: &Plan, runs: usize, sections: &str) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>Pillion: {title}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
-         <p class=\"note\">{runs} runs in virtual time. The GPU is a model in software: these numbers are the \
-         model's word, nothing here was measured on hardware.</p>\n{notes}{sections}\
-         <p class=\"note\">The same input gives the same page, to the byte. timeline.json beside this file, for \
-         Perfetto, has what ran around the slowest request.</p>\n</body></html>\n"
+         <p class=\"note\">{runs} runs in virtual time. The GPU is a model in software: these numbers come \
+         from the model, nothing here was measured on hardware.</p>\n{notes}{sections}\
+         <p class=\"note\">The same input gives the same page, byte for byte. timeline.json beside this file (for \
+         Perfetto) shows the work around the slowest request.</p>\n</body></html>\n"
     )
 }

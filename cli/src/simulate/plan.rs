@@ -76,10 +76,7 @@ impl Plan {
             .find(|key| !keys.contains(&key.as_str()))
         {
             let meant = meant(key, &keys);
-            bail!(
-                "--part {key}: of suite {name} there are {}{meant}",
-                keys.join(", ")
-            );
+            bail!("--part {key}: suite {name} has {}{meant}", keys.join(", "));
         }
         let is_wanted =
             |key: &str| options.part.is_empty() || options.part.iter().any(|of| of == key);
@@ -242,10 +239,10 @@ fn arrivals(options: &Options) -> Result<(String, Arrivals)> {
     let has_rate = matches!(word, "poisson" | "uniform");
     let is_file = !has_rate && word != "closed";
     if let Some(rate) = options.hp_rate.filter(|_| !has_rate) {
-        bail!("--hp-rate {rate}: arrivals {word} have no rate; it is for poisson and uniform");
+        bail!("--hp-rate {rate}: arrivals {word} have no rate; use it with poisson or uniform");
     }
     if let Some(stream) = options.arrivals_stream.filter(|_| !is_file) {
-        bail!("--arrivals-stream {stream}: arrivals {word} are no file");
+        bail!("--arrivals-stream {stream}: arrivals {word} are not a file");
     }
     let per_s = options.hp_rate.unwrap_or(15.0);
     ensure!(

@@ -16,9 +16,9 @@ use crate::simulate::plan::Plan;
 pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -> String {
     let mut text = format!(
         "# Suite {}: the publication beside the simulator\n\n\
-         What it is: {}. Written by `pillion simulate {} --out DIR` from {} runs{}, model version {MODEL_VERSION}. \
-         Equal input gives an equal file. The model's word: nothing here was measured on hardware; what the \
-         model cannot tell is in [model.md](model.md).\n\n",
+         Content: {}. Written by `pillion simulate {} --out DIR` from {} runs{}, model version {MODEL_VERSION}. \
+         Equal input gives an equal file. All numbers come from the model: nothing here was measured on hardware; \
+         [model.md](model.md) has the model's limits.\n\n",
         suite.name,
         suite.about,
         plan.suite_options(suite),
@@ -29,7 +29,7 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
         let _ = writeln!(text, "**Note:** {note}.\n");
     }
     text.push_str(
-        "## What is claimed\n\n\
+        "## Claims\n\n\
          *Over alone* is a 99th percentile, or a median where the row says so, divided by the same job's alone. Of \
          several seeds: the median, and the least to the greatest.",
     );
@@ -37,7 +37,7 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     let has_code = claims.iter().any(|claim| claim.policy.is_none());
     text.push_str(match has_code {
         true => {
-            " *code* is `orion-code`, what the paper's program does; *here* is `orion`, what the paper says, or the \
+            " *code* is `orion-code`, the behaviour of the paper's program; *here* is `orion`, the paper's description, or the \
              policy that the row names.\n"
         }
         false => "\n",
@@ -65,8 +65,8 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     }
     let _ = write!(text, "\n{why}\n## Every pair\n\n");
     text.push_str(
-        "In each cell the high-priority job's 99th percentile over alone (of one that trains, its time per \
-         iteration over alone), and the mean share that best-effort jobs have of their rate alone; means over the \
+        "In each cell: the high-priority job's 99th percentile over alone (for a training job, its time per \
+         iteration over alone), and the mean rate of best-effort jobs as a share of their rate alone; means over the \
          seeds.\n",
     );
     for part in &plan.parts {

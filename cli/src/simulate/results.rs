@@ -116,8 +116,8 @@ pub(crate) fn print_tables(plan: &Plan, groups: &[Group<'_>]) -> Result<(), Fail
     let overrun: usize = groups.iter().map(|group| group.overrun).sum();
     if overrun > 0 {
         out::line(format_args!(
-            "In {overrun} runs requests were left over when the run was given up: a job asks for more than it gets \
-             there. Of a high-priority one the latency then depends on how long one runs."
+            "{overrun} runs were aborted with requests left over: a job needs more of the GPU than it gets there. \
+             The latency of such a high-priority job depends on the length of the run."
         ))?;
     }
     out::line(format_args!("{}", footer(plan, groups)))
@@ -165,8 +165,8 @@ fn footer(plan: &Plan, groups: &[Group<'_>]) -> String {
         .suite
         .map_or(String::new(), |suite| format!(" of suite {}", suite.name));
     format!(
-        "{runs} runs{what}; vs solo: p99 over its own alone; share: best-effort rate over its own alone. A model's \
-         word, nothing was measured on hardware."
+        "{runs} runs{what}; vs solo: p99 over its own alone; share: best-effort rate over its own alone. All \
+         numbers come from the model; nothing was measured on hardware."
     )
 }
 

@@ -180,10 +180,7 @@ impl<'p> Scene<'p> {
             let holds = || self.holds.iter().filter(|(held, _, _)| *held == index);
             if holds().next().is_some() {
                 let tid = HOLDS_TRACK + index as u64;
-                writer.name_track(
-                    track(tid),
-                    &format!("{class} {} held, and the rule", job.name),
-                );
+                writer.name_track(track(tid), &format!("{class} {} held (rule)", job.name));
                 for &(_, span_ns, rule) in holds() {
                     writer.span(track(tid), ("hold", rule), span_ns, &json!({}));
                 }

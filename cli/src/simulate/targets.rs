@@ -158,11 +158,12 @@ impl<'p> Targets<'p> {
             .collect();
         let gained = gains.iter().filter(|&&gain| gain >= FAR_GAIN).count();
         format!(
-            "{} rows, of which {} count: {} held, {} over, {} under, {} with too many misses. {} do not count: of {} the \
-             target is above .9 of ungated, of {} requests take longer with best-effort work paused. Against the target that \
-             the policy states at the end: {stated_held} of {stated_counting}. From {FAR_TIMES}x on best-effort work has at \
-             least {FAR_GAIN} times what it has without marks at the same p99 in {gained} of {} rows that count. The bound \
-             (misses - misses at the floor <= share x (requests + range/step)) was counted in {} runs and broken in {}.",
+            "{} rows, of which {} count: {} held, {} over, {} under, {} with too many misses. {} do not count: in {} the \
+             target is above .9 of ungated, in {} requests take longer even with best-effort work paused. Held against the \
+             target that the policy states at the end: {stated_held} of {stated_counting}. With a target of {FAR_TIMES}x or \
+             more, best-effort work has at least {FAR_GAIN} times its rate without marks at the same p99 in {gained} of {} rows \
+             that count. The bound (misses - misses at the floor <= share x (requests + range/step)) was checked in {} runs and \
+             broken in {}.",
             rows.len(),
             counting.len(),
             of(Verdict::Held),
@@ -197,8 +198,8 @@ impl<'p> Targets<'p> {
             .suite
             .map_or_else(String::new, |suite| plan.suite_options(suite));
         let mut text = format!(
-            "# Suite slo\n\nWritten by `pillion simulate {options} --out DIR`, model version {MODEL_VERSION}. The model's word: \
-             nothing here was measured on hardware.\n\n{}\n\n{EXPLANATION}\n",
+            "# Suite slo\n\nWritten by `pillion simulate {options} --out DIR`, model version {MODEL_VERSION}. All numbers come from \
+             the model: nothing here was measured on hardware.\n\n{}\n\n{EXPLANATION}\n",
             self.summary()
         );
         for note in &plan.notes {
@@ -339,9 +340,9 @@ fn pct(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-const EXPLANATION: &str = "In each cell: the 99th percentile over the target, and the share of its rate alone that \
-     best-effort work gets, of both jobs together. Bold: the target was not held; in brackets: it does not count, because it is above .9 of what \
-     requests take beside ungated work, or below what they take alone.";
+const EXPLANATION: &str = "In each cell: the 99th percentile over the target, and the rate of best-effort work as a \
+     share of its rate alone, summed over the jobs. Bold: the target was not held; in brackets: the row does not count, because its target is \
+     above .9 of the 99th percentile beside ungated work, or below that alone.";
 
 #[cfg(test)]
 mod tests {

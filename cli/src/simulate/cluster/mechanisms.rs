@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(folder) = &options.out {
         out::folder(folder).map_err(Failure::usage)?;
     }
-    let sharing = MuxFlowTable::t4().context("the program's own table")?;
+    let sharing = MuxFlowTable::t4().context("cannot read the built-in table")?;
     let seeds = if options.quick { QUICK_SEEDS } else { SEEDS };
     let mut lines = Vec::new();
     for cluster in CLUSTERS {
@@ -50,9 +50,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if !options.json {
         out::line(format_args!(
-            "Means over {seeds} seeds. latency: of the services, over alone, weighted by the time beside a training; behind: of that time, \
-             where a service cannot keep up with its requests (then latencies grow with the run); oversold: recorded \
-             length over time placed, summed. All numbers are simulated; nothing was measured on hardware."
+            "Means over {seeds} seeds. latency: of the services, over alone, weighted by the time beside a training; behind: share of that \
+             time in which a service cannot keep up with its requests (latencies then grow with the run); oversold: sum of \
+             recorded lengths over sum of times placed. All numbers are simulated; nothing was measured on hardware."
         ))?;
     }
     if let Some(folder) = &options.out {
@@ -65,11 +65,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn jobs(options: &Options) -> Result<Vec<philly::Job>> {
     ensure!(
         options.policy.is_empty() && options.seeds.is_empty(),
-        "--policy, --seeds: suite {NAME} compares ways to share, over seeds of its own"
+        "--policy, --seeds: suite {NAME} compares ways to share, with its own seeds"
     );
     ensure!(
         options.neighbours.is_none() && options.speed_max.is_none(),
-        "--neighbours, --speed-max: suite {NAME} has a table of its own"
+        "--neighbours, --speed-max: suite {NAME} has its own table"
     );
     let data = env::var_os(DATA)
         .map(PathBuf::from)
@@ -122,6 +122,6 @@ fn print(cluster: &str, all: &[Outcome]) -> Result<(), Failure> {
         ]);
     }
     out::line(format_args!(
-        "{NAME}: trainings of Philly's virtual cluster {cluster}, in brackets as parts of those under muxflow\n{shown}\n"
+        "{NAME}: trainings of Philly's virtual cluster {cluster}, in brackets relative to muxflow\n{shown}\n"
     ))
 }

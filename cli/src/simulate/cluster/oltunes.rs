@@ -44,8 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(folder) = &options.out {
         out::folder(folder).map_err(Failure::usage)?;
     }
-    let known = InferenceTable::simulated().context("the program's own table")?;
-    let facts = Facts::new(&known).context("the program's own table")?;
+    let known = InferenceTable::simulated().context("cannot read the built-in table")?;
+    let facts = Facts::new(&known).context("cannot read the built-in table")?;
     let seeds = if options.quick { QUICK_SEEDS } else { SEEDS };
     let runs: usize = loads(options)
         .iter()
@@ -80,9 +80,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if !options.json {
         out::line(format_args!(
-            "Means over {seeds} seeds. late: of the requests of a class, latency-critical (LC) or \
-             throughput-oriented (TO); latencies count from arrival; spread: greatest less least \
-             mean use of the SMs of the eight GPUs; EPC: OLTunes' score of power, which is no \
+            "Means over {seeds} seeds. late: share of late requests of a class, latency-critical (LC) \
+             or throughput-oriented (TO); latencies count from arrival; spread: greatest minus \
+             least mean SM utilisation of the eight GPUs; EPC: OLTunes' power score, not an \
              energy. All numbers are simulated; nothing was measured on hardware."
         ))?;
     }
@@ -122,11 +122,11 @@ fn experiment(options: &Options, pattern: Pattern, load: Load) -> Experiment {
 fn recorded(options: &Options) -> Result<Recorded> {
     ensure!(
         options.policy.is_empty() && options.seeds.is_empty(),
-        "--policy, --seeds: suite {NAME} has policies and seeds of its own"
+        "--policy, --seeds: suite {NAME} has its own policies and seeds"
     );
     ensure!(
         options.neighbours.is_none() && options.speed_max.is_none(),
-        "--neighbours, --speed-max: suite {NAME} has a table of its own"
+        "--neighbours, --speed-max: suite {NAME} has its own table"
     );
     let data = env::var_os(DATA)
         .map(PathBuf::from)

@@ -76,22 +76,27 @@ fn allocation(plan: &Plan, runs: &[Run], number: usize, of: &Inflated) -> Pictur
     let across = Scale {
         ends: (f64::from(from), f64::from(last)),
         is_log: false,
-        title: "per cent of the GPUs that have been asked for",
+        title: "per cent of the GPUs requested",
     };
     let up = Scale {
         ends: (f64::from(from), 100.0),
         is_log: false,
-        title: "per cent of the GPUs that are allocated",
+        title: "per cent of the GPUs allocated",
     };
     Picture {
         key: format!("{}.allocation", of.name),
         title: of.name.clone(),
         caption: format!(
-            "Jobs come until they ask for {last} % of {} GPUs, and none leaves; higher is better. Means of {} seeds.{beside}",
+            "Jobs arrive until they request {last} % of {} GPUs, and none leaves; higher is better. Means of {} seeds.{beside}",
             of.inventory.gpus(),
             plan.seeds.len()
         ),
-        svg: plots::lines("allocated against arrived", &lines, &across, &up),
+        svg: plots::lines(
+            "GPUs allocated against GPUs requested",
+            &lines,
+            &across,
+            &up,
+        ),
     }
 }
 
@@ -112,8 +117,8 @@ fn of_weeks(plan: &Plan, runs: &[Run]) -> Vec<Picture> {
     pictures.push(Picture {
         key: "energy".to_owned(),
         title: "Energy".to_owned(),
-        caption: "Of GPUs with a job to the last end, of those without as long as jobs come. Linear between \
-                  power at rest and board power. Means over seeds."
+        caption: "GPUs with a job count until the last job ends, GPUs without a job while jobs arrive. Power \
+                  is linear between idle power and board power. Means over seeds."
             .to_owned(),
         svg: plots::energy(&rows),
     });
@@ -192,8 +197,8 @@ fn violations(plan: &Plan, runs: &[Run]) -> Option<Picture> {
     };
     Some(Picture {
         key: "violations".to_owned(),
-        title: "Promises that were not kept".to_owned(),
-        caption: "High-priority jobs that ended after their promise, of those that came on a day; lower is better."
+        title: "Broken promises".to_owned(),
+        caption: "Share of each day's new high-priority jobs that ended after their promise; lower is better."
             .to_owned(),
         svg: plots::lines("violations by day", &lines, &across, &up),
     })
@@ -238,8 +243,8 @@ fn completion(plan: &Plan, runs: &[Run]) -> Option<Picture> {
     Some(Picture {
         key: "completion".to_owned(),
         title: "How long best-effort jobs take".to_owned(),
-        caption: "How many have ended within so many times their length alone; further left is better. Means over \
-                  seeds of each quantile; what is beyond the 99th of all policies is drawn at the end."
+        caption: "Share of jobs that ended within so many times their length alone; further left is better. Each \
+                  quantile is a mean over seeds; values beyond the 99th of all policies are drawn at the end."
             .to_owned(),
         svg: plots::lines("completion times of best-effort jobs", &lines, &across, &up),
     })
@@ -287,7 +292,7 @@ fn page(plan: &Plan, runs: &[Run], pictures: &[Picture]) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>Pillion: {title}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
          <p class=\"note\">{}</p>\n{sections}\
-         <p class=\"note\">The same input gives the same page, to the byte.</p>\n</body></html>\n",
+         <p class=\"note\">The same input gives the same page, byte for byte.</p>\n</body></html>\n",
         escaped(&results::explanation(plan))
     )
 }
@@ -304,8 +309,8 @@ fn bounds(runs: &[Run]) -> Option<String> {
     let separate = mean(all().map(|bounds| bounds.separate))?;
     let least = mean(all().map(|bounds| bounds.least))?;
     Some(format!(
-        "<p class=\"note\">By arithmetic alone, for jobs that never wait and run as fast as alone: {exclusive:.0} GPUs \
-         with one for each that a job asks for, {separate:.0} with five of inference for each of training, {least:.0} \
-         at the least (what high-priority jobs use, or the memory of all jobs).</p>\n"
+        "<p class=\"note\">By arithmetic alone, jobs that never wait and run as fast as alone need {exclusive:.0} GPUs \
+         if every requested GPU is exclusive, {separate:.0} with five GPUs of inference for each of training, and \
+         at least {least:.0} (for the use of high-priority jobs, or for the memory of all jobs).</p>\n"
     ))
 }

@@ -87,7 +87,7 @@ impl Plan {
     fn of(options: &Options) -> Result<Self> {
         ensure!(
             options.neighbours.is_none() && options.speed_max.is_none(),
-            "--neighbours, --speed-max: suite {NAME} has a table of its own"
+            "--neighbours, --speed-max: suite {NAME} has its own table"
         );
         let known = |name: &String| {
             let found = POLICIES.iter().find(|known| *known == name);
@@ -237,8 +237,9 @@ fn print(load: f64, rows: &[(&str, Vec<Outcome>)]) -> Result<(), Failure> {
     }
     out::line(format_args!(
         "{NAME}: {TASKS} trainings beside {GPUS} services, recorded times divided by {load}\n{shown}\n\
-         In brackets: as parts of those of exhaustive. late: requests while a training is there; best choices: beside a \
-         service that is as good as the best for that arrival, where GPUs of two services or more are free. All numbers are \
+         In brackets: relative to exhaustive. late: share of late requests while a training runs beside the service; \
+         best choices: placements beside a service as good as the best for that arrival, if GPUs of two services or more \
+         are free. All numbers are \
          simulated; nothing was measured on hardware.\n"
     ))
 }

@@ -107,7 +107,7 @@ impl Plan {
         if let Some(speed_max) = options.speed_max {
             ensure!(
                 suite.has_neighbours,
-                "--speed-max: jobs of suite {name} take their lengths"
+                "--speed-max: jobs of suite {name} have fixed lengths"
             );
             ensure!(
                 (1.0..=2.0).contains(&speed_max),
@@ -202,9 +202,7 @@ impl Plan {
         let unknown = sources::unknown_models(&inventory)
             .into_iter()
             .map(|model| {
-                format!(
-                    "GPU model {model} is not known: taken for one of 16 GiB with a P100's power"
-                )
+                format!("unknown GPU model {model}: assumed to have 16 GiB and a P100's power")
             });
         let unknown: Vec<String> = unknown.collect();
         let gpu = options.pairs_gpu.as_deref().unwrap_or(PAIRS_GPU);
@@ -252,7 +250,7 @@ pub(crate) fn each_once<T: PartialEq + std::fmt::Display>(option: &str, all: &[T
     for (index, one) in all.iter().enumerate() {
         ensure!(
             !all[..index].contains(one),
-            "{option}: {one} is there twice"
+            "{option}: {one} is given twice"
         );
     }
     Ok(())
@@ -261,7 +259,7 @@ pub(crate) fn each_once<T: PartialEq + std::fmt::Display>(option: &str, all: &[T
 /// The error, with the option that would help.
 fn hinted(error: replay::ReplayError) -> anyhow::Error {
     let hint = match error {
-        replay::ReplayError::NeedsPairs { .. } => "; --pairs FILE names them",
+        replay::ReplayError::NeedsPairs { .. } => "; --pairs FILE provides them",
         replay::ReplayError::NoPromise { .. } => ": leave --slo out",
         _ => "",
     };
@@ -278,7 +276,7 @@ fn named(names: &[String]) -> Result<Vec<Chosen>> {
             anyhow!("--policy {name}: {error}{}", meant(policy, &all))
         })?;
         let is_new = !policies.iter().any(|known| known.name == chosen.name);
-        ensure!(is_new, "--policy: {name} is there twice");
+        ensure!(is_new, "--policy: {name} is given twice");
         policies.push(chosen);
     }
     Ok(policies)
@@ -302,7 +300,7 @@ fn whole() -> impl Iterator<Item = &'static str> {
 fn as_asked_for(policies: &[Chosen]) -> Result<()> {
     match policies.iter().find(|policy| policy.name.contains('@')) {
         Some(policy) => Err(anyhow!(
-            "--policy {}: jobs hold what they ask for where none leaves; expected {}",
+            "--policy {}: in inflation, jobs hold exactly their request; expected {}",
             policy.name,
             policy.entry.name
         )),
@@ -333,7 +331,7 @@ fn inventory(options: &Options) -> Result<Inventory> {
 fn slo_milli(ratio: f64) -> Result<u32> {
     ensure!(
         (0.001..=1000.0).contains(&ratio),
-        "--slo {ratio}: expected 0.001 to 1000, of the length alone"
+        "--slo {ratio}: expected 0.001 to 1000 times the length alone"
     );
     Ok((ratio * 1000.0).round() as u32)
 }
@@ -354,7 +352,7 @@ fn neighbours(word: Option<&str>) -> Result<Neighbours> {
 fn short_seeds(seeds: &[u64]) -> Result<()> {
     match seeds.iter().find(|&&seed| u32::try_from(seed).is_err()) {
         Some(seed) => Err(anyhow!(
-            "--seeds {seed}: expected at most {} where jobs are drawn as published",
+            "--seeds {seed}: expected at most {}, because the published draws use 32-bit seeds",
             u32::MAX
         )),
         None => Ok(()),

@@ -197,7 +197,7 @@ fn lines_of(target: &str, seeds: &[u64], reports: &[Report], kept: &[Kept]) -> V
 
 fn print(target: &str, samples: usize, reports: &[Report], kept: &[Kept]) -> Result<(), Failure> {
     let mut shown = table(&[
-        "R2 of what was not seen",
+        "R2 of unseen samples",
         "machine",
         "linear",
         "forest",
@@ -223,10 +223,10 @@ fn print(target: &str, samples: usize, reports: &[Report], kept: &[Kept]) -> Res
     let serves: Vec<String> = reports.iter().map(|one| served(&one.served)).collect();
     let late = reports.iter().filter_map(|one| one.served_quality.r2);
     out::line(format_args!(
-        "{NAME}: {target}, {samples} samples in random order, means of {} orders; what is kept from the predictor in one order\n{shown}\n\
-         own mean: of what was served, against the mean of the predicted samples themselves, of each network or GPU its own; the other columns \
-         of a row with a network or GPU are against the mean of what was learnt.\n\
-         Served at the end: {}. Prequential R2 of what was served: {:.3} over all samples, {:.3} of late. Recorded measurements (Gavel: K80, P100, V100).\n",
+        "{NAME}: {target}, {samples} samples in random order, means of {} orders; rows with a network or GPU: one order\n{shown}\n\
+         own mean: R2 of the served predictions against the mean of the predicted samples, for each network or GPU separately; the other columns \
+         of a row with a network or GPU are against the mean of the learnt samples.\n\
+         Served at the end: {}. Prequential R2 of served predictions: {:.3} over all samples, {:.3} over the latest. Recorded measurements (Gavel: K80, P100, V100).\n",
         reports.len(),
         serves.join("; "),
         mean(reports.iter().map(|report| report.prequential)).unwrap_or_default(),
@@ -278,14 +278,14 @@ fn write_model(folder: &Path, target: &str, samples: &[Sample], seed: u64) -> Re
     online.finish()?;
     let name = format!("{target}.model");
     let bytes = online.predictor.to_bytes();
-    let text = String::from_utf8(bytes).context("a model file is text")?;
+    let text = String::from_utf8(bytes).context("the model file is not text")?;
     out::file(folder, &name, &text)?;
     let read = Predictor::from_bytes(&name, text.as_bytes())?;
     for sample in &samples {
         let predict = |one: &Predictor| with_values(sample, |row| one.predict(row));
         ensure!(
             predict(&online.predictor)? == predict(&read)?,
-            "{name}: reads as another model than was written"
+            "{name}: the model that was read differs from the model that was written"
         );
     }
     Ok(())

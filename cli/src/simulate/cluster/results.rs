@@ -340,15 +340,15 @@ pub(crate) fn explanation(plan: &Plan) -> String {
     let runs = plan.runs();
     match plan.what {
         What::Weeks(_) => format!(
-            "{runs} runs, means over seeds. GPUs: with a job, mean while jobs come (less also where work is put off); \
-             most: at one time; GPU h: hours of GPUs with a job, to the last end; MWh: their energy; late: high-priority jobs that \
-             ended after their promise; HP wait, BE wait: before they were placed; BE done: from arrival to end; BE speed: \
-             recorded length over time placed; never ran: refused, or never placed. All numbers are simulated; nothing was \
-             measured on hardware."
+            "{runs} runs, means over seeds. GPUs: mean number with a job while jobs arrive (postponed work lowers it, too); most: the \
+             greatest at one time; GPU h: hours of GPUs with a job until the last job ends; MWh: their energy; late: share of \
+             high-priority jobs that ended after their promise; HP wait, BE wait: time before placement; BE done: time from \
+             arrival to end; BE speed: recorded length over time placed; never ran: refused, or never placed. All numbers are \
+             simulated; nothing was measured on hardware."
         ),
         What::Inflation(_) => format!(
-            "{runs} runs, means over seeds: per cent of all GPUs that were allocated when jobs that ask for so many \
-             per cent had arrived."
+            "{runs} runs, means over seeds: per cent of all GPUs that were allocated when the arrived jobs had \
+             requested so many per cent."
         ),
     }
 }

@@ -98,10 +98,7 @@ impl Suite {
                 .chain([super::pairs::NAME, super::mechanisms::NAME])
                 .chain([super::oltunes::NAME, super::predictions::NAME])
                 .collect();
-            anyhow!(
-                "--suite {name}: suites of clusters are {}",
-                names.join(", ")
-            )
+            anyhow!("--suite {name}: cluster suites are {}", names.join(", "))
         })
     }
 
