@@ -113,7 +113,7 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// What else than one GPU is simulated.
+/// Simulates more than one GPU.
 #[derive(Debug, Subcommand)]
 enum Command {
     Cluster(Box<cluster::Options>),

@@ -176,7 +176,7 @@ pub(crate) fn around(scenes: &[Scene], slow: usize, launches: [&[Launch]; 2]) ->
     }
     let mut svg = open(
         (WIDTH, top + 34.0),
-        "What ran on the GPU around one request",
+        "Work on the GPU around one request",
     );
     axis.draw(&mut svg, 0.0, top - 6.0, "ms since the request arrived");
     svg + &body + "</svg>"

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::output;
 use crate::failure::Failure;
 
-/// Shows a profile: its kernels by their share of the time, and what bounds them.
+/// Shows a profile: its kernels by their share of the time, and the resource that bounds them.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile show job.profile.toml")]
 pub(crate) struct Options {
