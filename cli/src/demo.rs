@@ -51,8 +51,8 @@ use crate::out;
                   --device the software GPU. The phases under MPS need a running MPS control daemon."
 )]
 pub(crate) struct Options {
-    /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload
-    /// (`pillion workload` lists them).
+    /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in
+    /// workload (`pillion workload` lists them).
     #[arg(long, value_name = "TRACE", default_value = "resnet50-inference")]
     hp: PathBuf,
     /// Trace of the best-effort job, which runs in a closed loop.

@@ -174,10 +174,7 @@ pub(crate) fn around(scenes: &[Scene], slow: usize, launches: [&[Launch]; 2]) ->
     for scene in chosen.into_iter().flatten() {
         top = panel(&mut body, &axis, scene, slow, launches[0].len(), top) + 16.0;
     }
-    let mut svg = open(
-        (WIDTH, top + 34.0),
-        "Work on the GPU around one request",
-    );
+    let mut svg = open((WIDTH, top + 34.0), "Work on the GPU around one request");
     axis.draw(&mut svg, 0.0, top - 6.0, "ms since the request arrived");
     svg + &body + "</svg>"
 }

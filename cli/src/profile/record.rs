@@ -38,8 +38,8 @@ mod spool;
 /// Runs a job, and makes a profile of the kernels that it launches.
 ///
 /// The preloaded library counts the kernels. CUPTI times them, if it is available and no other tool
-/// in the process uses it; otherwise CUDA events time some of the launches. No profiler is needed. A
-/// message reports the method. The job runs as a best-effort job of `pillion run`, with the same
+/// in the process uses it; otherwise CUDA events time some of the launches. No profiler is needed.
+/// A message reports the method. The job runs as a best-effort job of `pillion run`, with the same
 /// results, output and exit status.
 #[derive(Debug, Args)]
 #[command(

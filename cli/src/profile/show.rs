@@ -26,8 +26,8 @@ pub(crate) struct Options {
     /// Draw the roofline as an SVG picture into this file instead.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
-    /// Show the profile as used on this GPU model, as `pillion simulate --device` names them: scaled,
-    /// if it was measured on another.
+    /// Show the profile as used on this GPU model, as `pillion simulate --device` names them:
+    /// scaled, if it was measured on another.
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
     /// Number of kernels in the table; 0 for all.
