@@ -1,8 +1,7 @@
-//! `pillion doctor`: finds what would keep Pillion from working here, and says how to fix it.
-//!
-//! Every check sees the machine as a job of this user would, changes nothing, and ends in a
-//! verdict. An *error* makes jobs fail or run unmanaged; a *warning* may be intended. A machine
-//! without a daemon is no error: jobs run there as without Pillion.
+//! `pillion doctor`: finds problems that keep Pillion from working here, and names their fixes.
+//! Every check sees the machine as a job of this user would, and changes nothing. An *error* makes
+//! jobs fail or run unmanaged; a *warning* may be intended. A machine without a daemon is no error:
+//! jobs run there as without Pillion.
 
 mod bundle;
 mod daemons;
@@ -161,7 +160,6 @@ fn count(findings: &[Finding], verdict: Verdict) -> usize {
     findings.iter().filter(|f| f.verdict == verdict).count()
 }
 
-/// The table for people.
 fn rendered(findings: &[Finding]) -> String {
     let mut rows = table(&["VERDICT", "CHECK", "FOUND"]);
     for finding in findings {
@@ -173,7 +171,7 @@ fn rendered(findings: &[Finding]) -> String {
     format!("{rows}\n\n{}", summary(findings))
 }
 
-/// The table for a terminal of so many columns: findings are wrapped.
+/// The table for a terminal with this many columns: findings are wrapped.
 fn fitted(findings: &[Finding], columns: usize) -> String {
     let widest = findings.iter().map(|finding| width(&finding.subject));
     let subject_columns = widest.max().unwrap_or(0).min(columns / 3);
@@ -217,7 +215,6 @@ fn summary(findings: &[Finding]) -> String {
     )
 }
 
-/// Width of the longest verdict.
 const VERDICT_COLUMNS: usize = 7;
 
 #[cfg(test)]

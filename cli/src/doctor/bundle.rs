@@ -1,10 +1,8 @@
-//! `pillion doctor --bundle FILE`: collects what a maintainer asks for in one archive without
-//! names.
-//!
-//! [`gather`] collects it; each query has a bound on time and size, and a reason if it has no
-//! answer. [`scrub`] removes names from all of it, [`configuration`] from configuration files.
-//! `manifest.json` lists each file with its size and the number of replacements, what is missing
-//! and why, and what is kept. Nothing is sent: the user inspects the archive first.
+//! `pillion doctor --bundle FILE`: collects an error report in one archive without names.
+//! [`gather`] collects it, with bounds on time and size of each query, and a reason for each
+//! missing answer. [`scrub`] removes names from all of it, [`configuration`] from configuration
+//! files. `manifest.json` lists each file with its size and replacements, missing files with
+//! reasons, and the kept data. Nothing is sent: the user inspects the archive first.
 
 mod configuration;
 mod gather;
@@ -31,7 +29,6 @@ const FOLDER: &str = "pillion-bundle";
 /// Size limit of one scrubbed file; a longer one is listed as missing.
 const BYTES_MAX: usize = 4 << 20;
 
-/// What is kept, for the manifest and the user.
 const STAYS: [&str; 6] = [
     "numbers, times and process ids",
     "versions of Pillion, the kernel, the C library, the driver and the distribution",
@@ -47,8 +44,7 @@ struct Entry {
     replaced: Tally,
 }
 
-/// Exits 2 if the file exists or cannot be created; 0 whatever the checks found, as the bundle
-/// contains that.
+/// Exits 2 if the file exists or cannot be created; 0 whatever the checks found.
 pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
     let is_stdout = path == Path::new("-");
     if is_stdout && io::stdout().is_terminal() {
@@ -77,7 +73,6 @@ pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Resul
     Ok(())
 }
 
-/// A bundle never overwrites anything.
 fn taken(path: &Path) -> Failure {
     let path = path.display();
     Failure::usage(anyhow!(
@@ -110,7 +105,7 @@ fn write(path: &Path, archive: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The scrubbed files, and the manifest. Names are learnt from all files before any is scrubbed.
+/// Learns names from all files before it scrubs any.
 fn scrubbed(gathered: &Gathered) -> (Vec<Entry>, Value) {
     let mut scrubber = Scrubber::default();
     gathered.names.teach(&mut scrubber);
@@ -173,8 +168,7 @@ fn described(entry: &Entry) -> Value {
     json!({"path": entry.path, "bytes": entry.text.len(), "replaced": entry.replaced})
 }
 
-/// The compressed archive. Its entries belong to root and have one timestamp, so that they do not
-/// show who made it.
+/// Entries belong to root and have one timestamp, so that they do not show who made the archive.
 fn archive(entries: &[Entry], manifest: &Value) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     let made_s = manifest["made_unix_ms"].as_u64().unwrap_or(0) / 1_000;
@@ -193,7 +187,6 @@ fn archive(entries: &[Entry], manifest: &Value) -> io::Result<Vec<u8>> {
     archive.into_inner()?.finish()
 }
 
-/// Lists the contents, what is missing, and what to do before sending it.
 fn told(path: &Path, manifest: &Value) -> String {
     let list = |name: &str| manifest[name].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

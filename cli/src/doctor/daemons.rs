@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::{Finding, unmanaged};
 use crate::status;
 
-/// The statuses of the daemons that answered.
 pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
     let answers = ask_all(findings, gpus);
     findings.extend(answers.iter().flat_map(passed_by));
@@ -25,7 +24,7 @@ fn uuid(status: &Value) -> &str {
     status["gpu"]["uuid"].as_str().unwrap_or("?")
 }
 
-/// A throttle that has no measurement of the GPU's use.
+/// A throttle without measurements of the GPU's utilisation.
 fn blind(status: &Value) -> Option<Finding> {
     let throttle = &status["policy"]["throttle"];
     (throttle["blind"] == true).then_some(())?;
@@ -79,7 +78,6 @@ fn in_trouble(status: &Value) -> Option<Finding> {
     }
 }
 
-/// Jobs with launches that bypass Pillion.
 fn passed_by(status: &Value) -> Vec<Finding> {
     let jobs = status["jobs"].as_array().into_iter().flatten();
     let find = |job: &Value| {
@@ -127,7 +125,7 @@ fn of_gpu(subject: String, gpu: &Gpu, answers: &mut Vec<Value>) -> Finding {
                 answers.push(status);
                 return finding;
             }
-            // No socket in this folder; the next folder may have one.
+            // The next folder may have a socket.
             Err(HelloError::Io(error)) if error.kind() == ErrorKind::NotFound => {
                 absent = Some(path);
             }

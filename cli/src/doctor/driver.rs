@@ -7,7 +7,6 @@ use scheduler::report::told_once;
 
 use super::{Finding, Verdict};
 
-/// The GPUs of this machine, none if there is no driver.
 pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
     let driver = library();
     let is_there = driver.verdict != Verdict::Error;
@@ -37,7 +36,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
     gpus
 }
 
-/// The driver's version against the newest in our table of entry points.
+/// Compares the driver's version with the newest in the table of entry points.
 fn library() -> Finding {
     const SUBJECT: &str = "driver";
     let version = device::library_path().and_then(|path| Ok((path, device::driver_version()?)));
@@ -79,7 +78,7 @@ fn library() -> Finding {
     Finding::ok(SUBJECT, found)
 }
 
-/// NVML reports how much memory and time each process really takes.
+/// NVML reports the real memory and time of each process.
 fn management() -> Finding {
     const SUBJECT: &str = "NVML";
     match nvml::ask() {
@@ -101,7 +100,6 @@ fn management() -> Finding {
 /// The oldest CUDA whose entry points are in the table.
 const OLDEST: u32 = 11_070;
 
-/// The newest CUDA version that brought an entry point of our table.
 fn newest_known() -> u32 {
     let versions = abi::ENTRY_POINTS.iter().map(|entry| entry.version);
     versions.max().unwrap_or(OLDEST)

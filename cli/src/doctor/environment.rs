@@ -39,7 +39,6 @@ fn set(name: &str) -> Option<String> {
     (!value.is_empty()).then_some(value)
 }
 
-/// The requested files, else those of the installation.
 pub(super) fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
     if !configs.is_empty() {
         return configs.to_vec();
@@ -47,7 +46,6 @@ pub(super) fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
     source::files_in(&source::usual_folder()).unwrap_or_default()
 }
 
-/// [`files`] with the drop-ins of each.
 pub(super) fn files_and_drop_ins(configs: &[PathBuf]) -> Vec<PathBuf> {
     let below = |path: PathBuf| {
         let drop_ins = source::files_in(&path.with_extension("d")).unwrap_or_default();
@@ -88,7 +86,7 @@ fn profile(path: &Path) -> Finding {
     }
 }
 
-/// An error in a file without the file's name, which is the subject; the position stays.
+/// Removes the file's name, which is the subject, from an error; the position stays.
 fn without(path: &Path, text: &str) -> String {
     let name = path.display().to_string();
     let lines = text.lines().map(|line| {
@@ -113,7 +111,7 @@ fn range(name: &str, text: &str) -> Finding {
     }
 }
 
-/// Only one tool receives a process's NVTX ranges: the one named here.
+/// Only one tool receives a process's NVTX ranges: the one that this variable names.
 fn nvtx_tool(path: &str) -> Finding {
     let ours = artifacts::find(artifacts::LIBRARY);
     if ours.is_ok_and(|ours| ours.as_os_str() == path) {

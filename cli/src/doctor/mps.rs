@@ -1,5 +1,5 @@
-//! Checks MPS: whether its control daemon runs, whether our daemons' configuration agrees, and what
-//! a killed job does to others.
+//! Checks MPS: its control daemon, the daemons' configuration, and the effect of a killed job on
+//! others.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     const SUBJECT: &str = "MPS";
     let mps = Mps::look();
     let state = mps.state();
-    // The configuration does not matter where clients have reported how they share the GPU, and
-    // what a daemon detects needs no check.
+    // Skip daemons whose clients have reported how they share the GPU, or that detect it.
     let configured = daemons
         .iter()
         .filter(|status| status["gpu"]["sharing_known_by"] == "configuration");
@@ -66,7 +65,7 @@ fn untrue(status: &Value) -> Option<Finding> {
     })
 }
 
-/// MPS runs, and a daemon does not see its pipes. Where MPS does not run, another finding says so.
+/// MPS runs, but a daemon does not see its pipes. If MPS does not run, another finding reports it.
 fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
     let mut folders = daemons
         .iter()
@@ -80,7 +79,6 @@ fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
     ))
 }
 
-/// MPS is no longer restarted.
 fn given_up(status: &Value) -> Option<Finding> {
     let mps = &status["mps"];
     let why = mps["why"].as_str().unwrap_or("N/A");
@@ -93,8 +91,8 @@ fn given_up(status: &Value) -> Option<Finding> {
     })
 }
 
-/// The users whose processes use MPS, which serves those of one user at a time; `owner` is the
-/// control daemon's. None where nobody uses it.
+/// The users of MPS, which serves the processes of one user at a time; `owner` is the control
+/// daemon's. None if nobody uses MPS.
 fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
     const SUBJECT: &str = "users of MPS";
     const RULE: &str = "MPS serves the processes of one user at a time";
@@ -145,8 +143,8 @@ fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
     })
 }
 
-/// What a killed job does to its neighbours under this process's `PILLION_DRAIN_MS`. A job may have
-/// another value.
+/// The effect of a killed job under this process's `PILLION_DRAIN_MS`. A job may have another
+/// value.
 fn of_kills(drain_ms: Option<&str>) -> Finding {
     const SUBJECT: &str = "killed jobs";
     const HARM: &str =
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
     use crate::doctor::Verdict;
 
-    /// A daemon's status with one client per entry: its user, and how it shares the GPU.
+    /// A status with one client per entry: its user, and how it shares the GPU.
     fn status(clients: &[(u64, &str)]) -> Value {
         let clients = clients.iter();
         let clients: Vec<Value> = clients

@@ -1,4 +1,4 @@
-//! Checks that the preload library is there and loads into the programs of this machine.
+//! Checks that the preload library exists and loads into a program of this machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use scheduler::report::told_once;
 use super::Finding;
 use crate::artifacts;
 
-/// A program that every machine has and that ends at once.
+/// Every machine has one of these; it exits at once.
 const PROGRAMS: [&str; 2] = ["/bin/true", "/usr/bin/true"];
 
 pub(super) fn examine(findings: &mut Vec<Finding>) {
@@ -24,7 +24,6 @@ pub(super) fn examine(findings: &mut Vec<Finding>) {
     findings.push(try_out(SUBJECT, &library));
 }
 
-/// Starts a program with the library and checks the loader's messages.
 fn try_out(subject: &str, library: &Path) -> Finding {
     let path = library.display().to_string();
     if path.contains([' ', ':']) {

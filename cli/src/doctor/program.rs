@@ -1,8 +1,6 @@
-//! Checks whether a library can be preloaded into a program that is to run as a job.
-//!
-//! The dynamic loader preloads libraries into programs that are dynamically linked by the loader of
-//! the C library that ours was built for, and that do not change their user. A script behaves as
-//! its interpreter does.
+//! Checks whether a library can be preloaded into a program. The dynamic loader preloads only into
+//! dynamically linked programs of the same C library's loader that do not change their user. A
+//! script behaves as its interpreter.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +10,6 @@ use super::{Finding, Verdict};
 use crate::artifacts;
 use crate::program::{Kind, SCRIPTS_MAX, kind, libc, located, why_not_loadable};
 
-/// Mode bits that make the kernel run a file as another user or group.
 const SET_ID: u32 = 0o6000;
 
 pub(super) fn examine(program: &Path) -> Finding {
@@ -43,7 +40,7 @@ fn judge(subject: String, path: &Path, scripts_left: u32) -> Finding {
         }
     };
     if let Ok(Kind::Script(programs)) = &kind {
-        // The program that `env` finds, if the script names `env`.
+        // If the script names `env`, the program that `env` finds.
         let interpreter = programs.last().map_or(Path::new(""), |path| path);
         return match located(interpreter) {
             Some(next) if scripts_left > 0 => judge(subject, &next, scripts_left - 1),

@@ -4,13 +4,12 @@ use serde_json::Value;
 
 use super::Finding;
 
-/// Limit on the processes named in one finding; the rest is counted.
 const NAMED_MAX: usize = 3;
 
-/// A daemon younger than this has not looked twice yet, ns.
+/// A younger daemon has not polled twice yet, ns.
 const YOUNG_NS: u64 = 5_000_000_000;
 
-/// The finding of a daemon's status; none for an older daemon, which does not look.
+/// None for an older daemon, which does not check.
 pub(super) fn of(status: &Value) -> Option<Finding> {
     let unmanaged = status.get("unmanaged")?;
     let subject = format!(
@@ -50,7 +49,6 @@ pub(super) fn of(status: &Value) -> Option<Finding> {
     ))
 }
 
-/// Such processes cannot be seen.
 fn blind(subject: String, status: &Value) -> Option<Finding> {
     let uptime_ns = status.pointer("/daemon/uptime_ns").and_then(Value::as_u64);
     if uptime_ns.is_some_and(|uptime_ns| uptime_ns < YOUNG_NS) {
@@ -72,7 +70,7 @@ fn blind(subject: String, status: &Value) -> Option<Finding> {
     ))
 }
 
-/// A process, and why it is no client.
+/// A process, and the reason why it is no client.
 fn sentence(process: &Value) -> String {
     let text = |key: &str| process[key].as_str().unwrap_or_default();
     let mut what = format!("pid {}", process["pid"]);
@@ -159,7 +157,6 @@ mod tests {
         let released = finding(&Value::Null, &json!({"since_ns": 1}), 60).unwrap();
         assert_eq!(released["mend"], "run `pillion resume`");
         assert_eq!(finding(&Value::Null, &Value::Null, 1), None);
-        // A daemon of a version that does not look.
         assert!(of(&json!({"gpu": {}})).is_none());
     }
 }

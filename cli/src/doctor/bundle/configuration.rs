@@ -1,6 +1,5 @@
 //! Scrubs a daemon's configuration file line by line, so that a syntax error stays at its place.
-//!
-//! Keys, numbers and Pillion's own words stay. Comments are removed, and every other text is
+//! Keys, numbers and Pillion's own keywords stay. Comments are removed, and every other text is
 //! replaced by a pseudonym, whether a job, a user, a path or anything else.
 
 use policy::Policy;
@@ -8,7 +7,7 @@ use scheduler::core::event::Kind;
 
 use super::scrub::{Class, Scrubber, Tally};
 
-/// Words that are values of a configuration, besides the policies and the kinds of faults.
+/// Keywords of configuration values, besides the policies and the kinds of faults.
 pub(super) const WORDS: [&str; 33] = [
     "auto",
     "mps",
@@ -52,16 +51,16 @@ const QUANTITY_CHARS: usize = 12;
 struct Scrubbing<'a> {
     scrubber: &'a mut Scrubber,
     tally: &'a mut Tally,
-    /// The current table's name, in parts.
+    /// Parts of the current table's name.
     table: Vec<String>,
-    /// The end marker of a text of several lines, which is left out.
+    /// The end marker of a multi-line text, which is left out.
     until: Option<&'static str>,
     /// Open brackets of a list that continues in the next line, and the key of that list.
     open: usize,
     key: String,
 }
 
-/// Scrubs a file's text. Its names are learnt, so that messages about the file contain none.
+/// Learns the names, too, so that messages about the file contain none.
 pub(super) fn scrubbed(text: &str, scrubber: &mut Scrubber, tally: &mut Tally) -> String {
     let mut scrubbing = Scrubbing {
         scrubber,
@@ -138,8 +137,7 @@ impl Scrubbing<'_> {
         made
     }
 
-    /// `key = value`, or a line of a list. A line without `=` is neither, and all of it may be
-    /// names.
+    /// `key = value`, or a line of a list. A line without `=` is neither; all of it may be names.
     fn pair(&mut self, body: &str) -> String {
         let mut made = String::new();
         let mut at = 0;
@@ -193,7 +191,6 @@ impl Scrubbing<'_> {
         made
     }
 
-    /// Counts the brackets of a value, outside of strings.
     fn count(&mut self, c: char, is_value: bool, braces: &mut usize) {
         match c {
             '[' if is_value => self.open += 1,
@@ -237,7 +234,7 @@ impl Scrubbing<'_> {
     }
 }
 
-/// A quoted string: its length with quotes, and its content.
+/// The length of a quoted string with its quotes, and its content.
 fn string(rest: &str) -> (usize, &str) {
     let quote = rest.chars().next().unwrap_or('"');
     let mut is_escaped = false;
@@ -248,8 +245,7 @@ fn string(rest: &str) -> (usize, &str) {
     });
     match end {
         Some(end) => (end + 2, &rest[1..=end]),
-        // The string does not end in this line: the file is wrong, and all of the rest may be a
-        // name.
+        // An unterminated string: the file is wrong, and all of the rest may be a name.
         None => (rest.len(), &rest[1..]),
     }
 }
@@ -258,7 +254,6 @@ fn is_bare(c: char) -> bool {
     c.is_alphanumeric() || "_-".contains(c)
 }
 
-/// Length of a bare word or number.
 fn bare(rest: &str) -> usize {
     rest.find(|c| !is_bare(c)).unwrap_or(rest.len())
 }
@@ -280,7 +275,6 @@ fn is_quantity(text: &str) -> bool {
     text.len() <= QUANTITY_CHARS && is_number && units.contains(&unit.trim_start())
 }
 
-/// A GPU's UUID or PCI address.
 fn is_device(text: &str) -> bool {
     let is_uuid = text.starts_with("GPU-") || text.starts_with("MIG-");
     let is_pci = text.contains(':')

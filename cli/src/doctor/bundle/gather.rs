@@ -1,7 +1,5 @@
-//! Gathers the contents of a bundle, before scrubbing.
-//!
-//! Every query has bounds: a daemon, a program and a file each have a timeout and a size limit.
-//! Anything that cannot be had is listed with the reason.
+//! Gathers the contents of a bundle, before scrubbing. A daemon, a program and a file each have a
+//! timeout and a size limit. A missing answer is listed with the reason.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -29,12 +27,10 @@ use crate::doctor::{Finding, Options, environment, rendered};
 use crate::mps::Mps;
 use crate::status;
 
-/// Limit on bytes of a file or of a program's output; of a log the end is taken.
+/// Limit on bytes of a file or of a program's output; of a log the end is kept.
 const BYTES_MAX: u64 = 1 << 20;
 const LOG_LINES: usize = 2_000;
-/// Timeout for a program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Limit on queried daemons.
 const DAEMONS_MAX: usize = 64;
 /// First uid of regular users (login.defs(5)).
 const FIRST_USER: u32 = 1_000;
@@ -46,7 +42,7 @@ pub(super) enum Content {
     Configuration(String),
 }
 
-/// Each file with its place in the bundle, or why it is missing.
+/// Each file with its place in the bundle, or the reason why it is missing.
 pub(super) struct Gathered {
     pub(super) files: Vec<(String, Result<Content, String>)>,
     pub(super) names: Names,
@@ -56,11 +52,10 @@ pub(super) struct Gathered {
 pub(super) struct Names {
     hosts: Vec<String>,
     users: Vec<(u32, String)>,
-    /// Values of variables whose names alone are listed, and the parts of them that a check quotes.
+    /// Values of variables that are listed by name only, and the parts of them that a check quotes.
     words: Vec<String>,
-    /// Relative paths of variables and of the command line, and names of files.
+    /// Relative paths in variables and on the command line, and file names.
     paths: Vec<String>,
-    /// The program named on the command line.
     programs: Vec<String>,
 }
 
@@ -132,7 +127,6 @@ pub(super) fn everything(options: &Options, findings: &[Finding]) -> Gathered {
     }
 }
 
-/// A daemon's answers and files.
 fn of_daemon(
     folder: &str,
     socket: &Path,
@@ -173,7 +167,7 @@ fn of_daemon(
     ]
 }
 
-/// Collects the users whose processes a document is about.
+/// Collects the users whose processes a document describes.
 fn uids_of(value: &Value, uids: &mut BTreeSet<u32>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| uids_of(item, uids)),
@@ -195,7 +189,7 @@ fn words_of(process: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Verifies the process: its number may be of another pid namespace, and another process's here.
+/// Verifies the process: a number from another pid namespace may belong to another process here.
 fn is_pilliond(process: &Path) -> bool {
     let words = words_of(process);
     let mut words = words.iter().take(4);
@@ -206,7 +200,6 @@ fn is_pilliond(process: &Path) -> bool {
     })
 }
 
-/// The configuration file on a daemon's command line.
 fn configuration_of(process: &Path) -> Option<PathBuf> {
     let words = words_of(process);
     let at = words.iter().position(|word| word.starts_with("--config"))?;
@@ -218,7 +211,7 @@ fn configuration_of(process: &Path) -> Option<PathBuf> {
     Some(folder.join(path))
 }
 
-/// The end of a daemon's log, where its standard error is a file; the journal has it elsewhere.
+/// The end of a daemon's log, if its standard error is a file; else the journal has it.
 fn log_of(process: &Path) -> Result<Content, String> {
     let path = process.join("fd/2");
     let is_file = fs::metadata(&path).map(|found| found.is_file());
@@ -252,7 +245,7 @@ fn head(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The end of a file, from the start of a line: a part of a name would not be recognised.
+/// The end of a file, from the start of a line: the scrubber would not recognise part of a name.
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -279,7 +272,7 @@ fn text_of(path: &Path) -> Result<Content, String> {
     read.map_err(|error| unread(path, &error))
 }
 
-/// A program's standard output, if it ends successfully and in time.
+/// A program's standard output, if the program succeeds in time.
 fn answer_of(words: &[&str]) -> Result<String, String> {
     let name = words[0];
     let mut command = Command::new(name);
@@ -293,7 +286,6 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = stdout.map(|stdout| stdout.take(BYTES_MAX).read_to_end(&mut bytes));
-        // After the timeout nobody receives.
         let _ = sender.send((bytes, read.is_some_and(|read| read.is_ok())));
     });
     let clock = Clock::monotonic();
@@ -304,8 +296,8 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
         .is_ok_and(|(bytes, _)| (bytes.len() as u64) < BYTES_MAX);
     let past = Duration::from_nanos(clock.now_ns().saturating_sub(asked_ns));
     let left = ANSWER_WITHIN.saturating_sub(past);
-    // A program that has closed its output should end. It is killed if it does not, exceeds the
-    // limit, or does not answer in time.
+    // Kill a program that exceeds the limit, answers late, or keeps running after closing its
+    // output.
     let has_ended = is_whole && ends_within(&child, left);
     if !has_ended {
         let _ = child.kill();
@@ -328,7 +320,7 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Whether a child ends in that time; it still has to be waited for.
+/// Whether a child exits within that time; the caller must still wait for it.
 fn ends_within(child: &Child, time: Duration) -> bool {
     let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
         return false;
@@ -338,7 +330,6 @@ fn ends_within(child: &Child, time: Duration) -> bool {
     retry_on_intr(|| poll(&mut ended, time.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
-/// The recent log of the services.
 fn journal() -> Result<Content, String> {
     let lines = LOG_LINES.to_string();
     let text = answer_of(&[
@@ -383,8 +374,8 @@ fn versions() -> Value {
 }
 
 /// Variables whose values show how a job is started and how the GPU is shared. Other variables with
-/// these prefixes are listed by name alone, as their values may be anything (`NVIDIA_API_KEY`); of
-/// all others only the count is given.
+/// these prefixes are listed by name only, as their values may be anything (`NVIDIA_API_KEY`); all
+/// others are only counted.
 const TOLD: [&str; 47] = [
     "CUDA_CACHE_DISABLE",
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -435,7 +426,6 @@ const TOLD: [&str; 47] = [
     "PILLION_SPOOL",
 ];
 
-/// Whether a variable is related to Pillion or the GPU.
 fn is_near(name: &str) -> bool {
     let beginnings = ["PILLION_", "CUDA_", "NVIDIA_"];
     beginnings.iter().any(|prefix| name.starts_with(prefix))
@@ -466,8 +456,8 @@ fn texts(
     all.map(move |(name, value)| (text(name), text(value)))
 }
 
-/// Values of variables listed by name alone, which a check may quote in parts. Paths are scrubbed
-/// anywhere; a version or a word of Pillion's is no name.
+/// Values of variables listed by name only, which a check may quote in parts. Paths are scrubbed
+/// anywhere; a version or a keyword of Pillion is no name.
 fn untold(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     let untold = texts(all).filter(|(name, _)| is_near(name) && !TOLD.contains(&&**name));
     let words = untold.flat_map(|(name, value)| {
@@ -491,7 +481,7 @@ fn untold(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     words.filter(|word| word.chars().count() > 2).collect()
 }
 
-/// Whether a text does not identify a user of the machine, and occurs in much that is kept.
+/// Whether a text identifies no user of the machine, and occurs in much that is kept.
 fn is_common(text: &str) -> bool {
     const COMMON: [&str; 8] = [
         "all", "none", "lib", "lib64", "bin", "tmp", "pillion", "pilliond",
@@ -502,8 +492,8 @@ fn is_common(text: &str) -> bool {
     is_dots || is_library || COMMON.contains(&text) || WORDS.contains(&text)
 }
 
-/// The names to learn from a path that a user has given. An absolute path is found anywhere, but
-/// its file name is not.
+/// The names to learn from a user's path. The scrubber finds an absolute path, but not its file
+/// name.
 fn parts_of(path: &str) -> Vec<String> {
     let trimmed = path.trim_start_matches("./").trim_end_matches('/');
     let name = Path::new(path).file_name().unwrap_or_default();
@@ -519,7 +509,7 @@ fn parts_of(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// The names to learn from a program: its file name in any case.
+/// The names to learn from a program: always also its file name.
 fn program_of(path: &str) -> Vec<String> {
     let name = Path::new(path).file_name().unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
@@ -527,7 +517,6 @@ fn program_of(path: &str) -> Vec<String> {
     parts_of(path).into_iter().chain(name).collect()
 }
 
-/// The relative paths and file names in variables and on the command line.
 fn paths(all: impl Iterator<Item = (OsString, OsString)>, configs: &[PathBuf]) -> Vec<String> {
     let values = texts(all).filter(|(name, _)| PATHS.contains(&&**name));
     let parts = values.flat_map(|(_, value)| {
@@ -546,7 +535,7 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Value {
     for (name, value) in all {
         let name = name.to_string_lossy().into_owned();
         match TOLD.contains(&&*name) {
-            // The value of this one is a job id, whatever it looks like.
+            // Always a job id, whatever it looks like.
             true if name == "PILLION_JOB" => {
                 let job = json!({"job": value.to_string_lossy()});
                 told.insert(name, job);
@@ -562,7 +551,7 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Value {
     json!({"variables": told, "set_without_value": names, "others": others})
 }
 
-/// Limits, control groups and devices of this process: the effects of a container.
+/// Limits, control groups and devices of this process show the effects of a container.
 fn machine() -> Value {
     let lines = |path: &str| {
         let text = head(Path::new(path)).unwrap_or_default();
@@ -592,8 +581,7 @@ fn mps() -> Value {
     json!({"pipes": mps.folder.display().to_string(), "control_pid": mps.pid, "state": mps.state()})
 }
 
-/// Names of this machine and of its users: those of its user list, of the environment, and of
-/// processes that use the GPU.
+/// Names of this machine and of its users: in its user list, the environment, and of GPU users.
 fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
     let mut names = Names {
         words: untold(std::env::vars_os()),
@@ -625,7 +613,7 @@ fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
         .filter(|&&uid| uid >= FIRST_USER && uid != NOBODY)
     {
         if entries.iter().all(|(known, _)| known != uid) {
-            // A directory service that is not on this machine may know the user.
+            // A directory service on another machine may know the user.
             let entry = answer_of(&["getent", "passwd", &uid.to_string()]);
             entries.extend(entry.unwrap_or_default().lines().flat_map(user_of));
         }
@@ -644,7 +632,7 @@ fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
         .into_iter()
         .filter(|(_, name)| !name.is_empty() && name != "root")
     {
-        // Any other name of root's is a name, too.
+        // Other names with root's uid are names of people, too.
         names
             .users
             .push((if uid == 0 { u32::MAX } else { uid }, name));
@@ -652,7 +640,7 @@ fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
     names
 }
 
-/// A person's entry in a user list (passwd(5)): the login name and the full name.
+/// The login name and the full name of a person in a user list (passwd(5)).
 fn user_of(line: &str) -> Vec<(u32, String)> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, uid, _, full, ..] = fields[..] else {

@@ -1,40 +1,35 @@
-//! Removes names from what is sent to a maintainer: jobs, programs, users, hosts, paths, addresses
-//! and ids.
+//! Removes names from an error report: jobs, programs, users, hosts, paths, addresses and ids.
+//! Queries nothing of the machine.
 //!
 //! A name gets one pseudonym in all files of a bundle (`job-1`, `user-1`), so that files can be
-//! read together. Names are *learnt* first, from the fields of documents and from the forms in
-//! which the daemon writes about jobs and programs. Then every text is *scrubbed* of all learnt
-//! names, wherever they stand as a word, and of everything that looks like a path, an address or an
-//! id. Kept are numbers, Pillion's own words, versions, names of GPUs with their UUIDs and PCI
-//! addresses, paths of the system ([`KEPT_PATHS`]), and the names of kernels, which
-//! `pillion profile scrub` keeps, too.
-//!
-//! This module makes no queries to the machine.
+//! read together. Names are *learnt* first, from fields of documents and from the forms in which
+//! the daemon writes about jobs and programs. Then every text is *scrubbed* of all learnt names
+//! that stand as a word, and of everything that looks like a path, an address or an id. Numbers,
+//! Pillion's own keywords, versions, names of GPUs with UUIDs and PCI addresses, system paths
+//! ([`KEPT_PATHS`]) and, as in `pillion profile scrub`, names of kernels stay.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     Job,
     Program,
     User,
-    /// This machine.
     Host,
     /// A file or folder that is not the system's.
     Path,
-    /// Of the network or of mail.
+    /// Network or mail.
     Address,
-    /// Identifies a container, a pod or a session.
+    /// Of a container, a pod or a session.
     Id,
-    /// Text of a configuration that is not a word of Pillion's.
+    /// Text of a configuration that is not a keyword of Pillion.
     Word,
 }
 
 impl Class {
-    /// The word in pseudonyms and in the manifest.
+    /// The name in pseudonyms and in the manifest.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Job => "job",
@@ -52,9 +47,8 @@ impl Class {
 /// Replacements by class.
 pub(super) type Tally = BTreeMap<&'static str, u64>;
 
-/// Prefixes of paths that do not identify a user of the machine. They stay; the rest of the path is
-/// scrubbed as any text. A prefix without `/` at its end is the name of a file or folder, or the
-/// start of that name before a suffix ([`kept_of`]).
+/// Prefixes of paths that identify no user of the machine; the rest of the path is scrubbed as any
+/// text. A prefix without a final `/` names a file or folder, maybe without a suffix ([`kept_of`]).
 pub(super) const KEPT_PATHS: [&str; 21] = [
     "/usr/lib/",
     "/usr/lib64/",
@@ -78,25 +72,23 @@ pub(super) const KEPT_PATHS: [&str; 21] = [
     "/var/log/nvidia-mps",
     "/tmp/nvidia-mps",
 ];
-/// Ends of file names that are kept after a pseudonym, because they show the kind of file.
+/// File extensions that are kept after a pseudonym, because they show the kind of file.
 const KEPT_ENDS: [&str; 8] = [
     ".toml", ".sock", ".so", ".so.1", ".log", ".py", ".json", ".sqlite",
 ];
-/// A run of at least so many hexadecimal digits is an id.
+/// A run of at least this many hexadecimal digits is an id.
 const ID_DIGITS: usize = 24;
 
 #[derive(Debug, Default)]
 pub(super) struct Scrubber {
     /// Replacements of names, by first character, longest name first.
     names: BTreeMap<char, Vec<(String, String, Class)>>,
-    /// Count of pseudonyms by class.
     given: BTreeMap<Class, usize>,
-    /// All pseudonyms, by class and text.
+    /// All pseudonyms.
     known: BTreeMap<(Class, String), String>,
 }
 
 impl Scrubber {
-    /// The pseudonym of a name of that class, the same each time.
     pub(super) fn pseudonym(&mut self, class: Class, text: &str) -> String {
         if let Some(known) = self.known.get(&(class, text.to_owned())) {
             return known.clone();
@@ -164,7 +156,6 @@ impl Scrubber {
         }
     }
 
-    /// Learns from the fields of a daemon's status or events, and from its texts.
     pub(super) fn learn_json(&mut self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.learn_json(item)),
@@ -185,9 +176,8 @@ impl Scrubber {
         }
     }
 
-    /// Learns jobs and programs from the forms in which the daemon writes about them:
-    /// `job "train"`, `attached: best-effort job "train", python, client 3`,
-    /// `turned away: python, job "train"`, and `pid 7 python`.
+    /// Learns jobs and programs from the daemon's forms: `job "train"`, `attached: best-effort job
+    /// "train", python, client 3`, `turned away: python, job "train"`, and `pid 7 python`.
     pub(super) fn learn_text(&mut self, text: &str) {
         for line in text.lines() {
             let mut rest = line;
@@ -220,7 +210,7 @@ impl Scrubber {
             let Some(name) = words.next().filter(|_| is_pid) else {
                 continue;
             };
-            // Words of sentences about a process.
+            // Not names: words that follow a pid in a sentence.
             let sentence = [
                 "of", "is", "has", "holds", "asks", "was", "had", "and", "does", "in", "to", "uses",
             ];
@@ -272,13 +262,11 @@ impl Scrubber {
         }
     }
 
-    /// The pseudonym, counted.
     pub(super) fn replaced(&mut self, class: Class, text: &str, tally: &mut Tally) -> String {
         *tally.entry(class.name()).or_default() += 1;
         self.pseudonym(class, text)
     }
 
-    /// Scrubs a text of what was learnt, and of paths, addresses and ids.
     pub(super) fn text(&mut self, text: &str, tally: &mut Tally) -> String {
         let mut scrubbed = String::with_capacity(text.len());
         let mut before = None;
@@ -319,7 +307,7 @@ impl Scrubber {
         let names = self.names.get(&first)?.iter();
         let mut found = names.filter_map(|(name, to, class)| Some((fits(name)?, to, *class)));
         let (mut bytes, pseudonym, class) = found.next()?;
-        // A domain may follow the machine's name.
+        // The machine's name may have a domain.
         if class == Class::Host && rest[bytes..].starts_with('.') {
             bytes += length(&rest[bytes..], |c| {
                 c.is_ascii_alphanumeric() || ".-".contains(c)
@@ -360,9 +348,8 @@ impl Scrubber {
         Some((path.len(), pseudonym + end_of(path)))
     }
 
-    /// A process's command line that begins here, after `pid 7` or `pid 7 of user 1000`. It may
-    /// contain parentheses and line breaks: it extends to the last `)` of the first line that has
-    /// one.
+    /// A process's command line after `pid 7` or `pid 7 of user 1000`. It may contain parentheses
+    /// and line breaks: it extends to the last `)` of the first line that has one.
     fn command_at(
         &mut self,
         rest: &str,
@@ -424,7 +411,6 @@ impl Scrubber {
     }
 }
 
-/// The part of a system path that is kept.
 pub(super) fn kept_of(path: &str) -> Option<&'static str> {
     let is_kept = |kept: &&&str| {
         let Some(behind) = path.strip_prefix(**kept) else {
@@ -438,7 +424,6 @@ pub(super) fn kept_of(path: &str) -> Option<&'static str> {
     KEPT_PATHS.iter().find(is_kept).copied()
 }
 
-/// The end of a file's name that is kept.
 fn end_of(path: &str) -> &'static str {
     let end = KEPT_ENDS.iter().find(|end| path.ends_with(**end));
     end.copied().unwrap_or_default()
@@ -477,7 +462,6 @@ fn is_program(key: &str, beside: &Map<String, Value>) -> bool {
     key == "program" || (key == "name" && beside.contains_key("pid"))
 }
 
-/// Whether a field is a user's number.
 fn is_user(key: &str) -> bool {
     matches!(key, "uid" | "user")
 }
@@ -486,7 +470,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Length of the prefix whose characters all match.
+/// Length of the prefix of matching characters.
 fn length(text: &str, is_part: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is_part(c)).unwrap_or(text.len())
 }
@@ -513,7 +497,7 @@ fn is_ipv4(text: &str) -> bool {
     parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok())
 }
 
-/// A name, `@` and a domain; an instance of a systemd unit looks nearly like that.
+/// A name, `@` and a domain. An instance of a systemd unit has nearly that form.
 fn is_mail(text: &str) -> bool {
     const UNITS: [&str; 5] = ["service", "slice", "scope", "socket", "target"];
     let Some((name, domain)) = text.trim_end_matches('.').split_once('@') else {

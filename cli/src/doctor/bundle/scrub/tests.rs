@@ -1,4 +1,4 @@
-//! No name survives anywhere that it can stand, and what a maintainer needs does.
+//! Every name is removed wherever it can stand, and the data that a maintainer needs stays.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -182,7 +182,6 @@ fn fields_of_a_status_are_names_by_their_keys() {
     assert_eq!(tally, Tally::from(counted));
 }
 
-/// A name that occurs in no text of ours.
 fn name() -> impl Strategy<Value = String> {
     "zq[a-z0-9][a-zA-Z0-9.-]{0,9}[a-z0-9]"
 }
