@@ -1,11 +1,9 @@
 //! `pillion demo`: two jobs share a GPU in six ways, with real processes and the same arrivals.
-//!
 //! Each phase starts a high-priority (HP) and a best-effort (BE) replay; the phases with Pillion
-//! also use the real daemon and the real preload library. [`venue`] chooses where the demo runs:
-//!
-//! - On the software GPU a device server is started, too. All processes run on its virtual clock
-//!   and on one processor core: a phase is exact, and the same seed gives the same output on any
-//!   machine. The results are those of the device model, not of hardware.
+//! also use the real daemon and preload library. [`venue`] chooses where the demo runs:
+//! - On the software GPU, a device server is started, too. All processes run on its virtual clock
+//!   and on one core: a phase is exact, and the same seed gives the same output on any machine. The
+//!   results are those of the device model, not of hardware.
 //! - On a GPU of this machine the replays launch synthetic kernels, calibrated to the traces at the
 //!   start ([`calibration`]), in real time. The results hold for that machine at that moment.
 
@@ -124,7 +122,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Err(anyhow!("the demo's own checks failed:\n  {}", faults.join("\n  ")).into())
 }
 
-/// Lists the registry's policies in a sentence.
 fn policy_help() -> String {
     let (others, last) = Policy::NAMES.split_at(Policy::NAMES.len() - 1);
     let (others, last) = (others.join(", "), last.concat());
@@ -170,14 +167,12 @@ fn prepare(options: &Options) -> Result<Stage, Failure> {
     Ok(Stage::set(venue, seconds, hp, be)?)
 }
 
-/// A trace with the name that results show.
 fn load(device: &Device, path: &Path) -> Result<(String, Trace), Failure> {
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok((name.display().to_string(), trace_at(path, device)?))
 }
 
-/// Reads a file, or computes the built-in workload of that name on the demo's device if there is no
-/// such file.
+/// Reads the file; without one, computes the built-in workload of that name on the demo's device.
 fn trace_at(path: &Path, device: &Device) -> Result<Trace, Failure> {
     let workload = path
         .to_str()
@@ -194,14 +189,14 @@ fn trace_at(path: &Path, device: &Device) -> Result<Trace, Failure> {
 fn progress_bar(stage: &Stage) -> ProgressBar {
     let milliseconds = (stage.seconds * 1e3) as u64 * stage.phases.len() as u64;
     let bar = ProgressBar::with_draw_target(Some(milliseconds), ProgressDrawTarget::stderr());
-    // The template is constant: if it did not parse, the tests would fail.
+    // A template that does not parse fails the tests.
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
         bar.set_style(style);
     }
     bar
 }
 
-/// Writes the results, the page and the timeline, each whole or not at all.
+/// Writes each file whole or not at all.
 fn write_out(
     folder: &Path,
     results: &Results,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::demo::venue::Machine;
 use crate::mps::PIPES_ENV;
 
-/// The reported fields of a calibration; the others are the replay's own.
+/// The reported fields; the others are the replay's own.
 const TOLD: [&str; 6] = [
     "request_target_ns",
     "request_measured_ns",
@@ -19,11 +19,8 @@ const TOLD: [&str; 6] = [
     "launches_of_same_sms",
 ];
 
-/// Calibrates into a folder, which it creates. The replay runs alone: without Pillion, and not as a
-/// client of MPS.
-///
-/// # Errors
-/// The replay cannot be started or fails; its output is included.
+/// Calibrates into a folder, which it creates; the replay runs without Pillion and MPS. Fails with
+/// the output of a replay that cannot be started or fails.
 pub(crate) fn run(replay: &Path, machine: &Machine, trace: &Path, folder: &Path) -> Result<Value> {
     std::fs::create_dir(folder).with_context(|| format!("{}", folder.display()))?;
     let mut command = Command::new(replay);
@@ -48,9 +45,9 @@ pub(crate) fn run(replay: &Path, machine: &Machine, trace: &Path, folder: &Path)
     Ok(Value::Object(Map::from_iter(told)))
 }
 
-/// Sets the environment for a program that uses this GPU alone, without Pillion or MPS. The MPS
-/// pipe directory is empty: a driver that finds no control daemon works without MPS (NVIDIA's
-/// manual page of nvidia-cuda-mps-control).
+/// The environment of a program without Pillion or MPS on this GPU. The MPS pipe directory is
+/// empty: a driver that finds no control daemon works without MPS (nvidia-cuda-mps-control's manual
+/// page).
 pub(crate) fn alone(command: &mut Command, machine: &Machine, folder: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PILLION_") {
@@ -63,7 +60,6 @@ pub(crate) fn alone(command: &mut Command, machine: &Machine, folder: &Path) {
         .env(PIPES_ENV, folder.join("no-mps"));
 }
 
-/// One line for people.
 pub(crate) fn told(job: &str, calibration: &Value) -> String {
     let number = |key: &str| calibration[key].as_f64().unwrap_or(f64::NAN);
     let mut line = format!(

@@ -18,7 +18,6 @@ use crate::demo::stage::{Job, Software, Stage};
 use crate::demo::venue::{Machine, Venue};
 use crate::mps::PIPES_ENV;
 
-/// A way for the two jobs to use the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     HpSolo,
@@ -33,15 +32,14 @@ pub(crate) enum Phase {
 pub(crate) struct Outcome {
     pub(crate) hp: Option<Value>,
     pub(crate) be: Option<Value>,
-    /// The device server's statistics; `None` on hardware.
+    /// `None` on hardware.
     pub(crate) device: Option<Value>,
     /// The daemon's status after both jobs ended.
     pub(crate) pillion: Option<Value>,
-    /// Execution and leases over time, if `--out` asks for them.
+    /// Execution and leases over time, with `--out`.
     pub(crate) record: Option<Record>,
 }
 
-/// Job ids that the demo uses.
 pub(crate) const HP_JOB: &str = "demo-hp";
 pub(crate) const BE_JOB: &str = "demo-be";
 
@@ -51,14 +49,14 @@ const GATE_RECORD: &str = "gate.record";
 
 /// Poll interval for children and the progress bar, real time.
 const LOOK_NS: u64 = 20_000_000;
-/// Timeout in real time for a phase that makes no progress on the virtual clock.
+/// Real-time limit on a phase without progress on the virtual clock.
 const STALL_NS: u64 = 60_000_000_000;
 /// Timeout for a server to appear, real time.
 const START_NS: u64 = 20_000_000_000;
 /// Timeout for a replay to become ready, real time: a driver without a cache of compiled code first
 /// compiles some hundred kernels, in 10 to 100 ms each.
 const READY_NS: u64 = 120_000_000_000;
-/// Lines of a failed process's output that are printed.
+/// Printed lines of a failed process's output.
 const TAIL_LINES: usize = 12;
 
 impl Phase {
@@ -72,7 +70,6 @@ impl Phase {
         Self::MpsPillion,
     ];
 
-    /// Name in JSON.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::HpSolo => "hp_solo",
@@ -84,7 +81,6 @@ impl Phase {
         }
     }
 
-    /// Name for people.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::HpSolo => "high-priority job alone",
@@ -115,11 +111,7 @@ impl Phase {
         }
     }
 
-    /// Runs the phase to its end.
-    ///
-    /// # Errors
-    /// A process could not be started, failed, or stopped making progress; its last output is
-    /// included.
+    /// Fails with the last output of a process that cannot be started, fails or makes no progress.
     pub(crate) fn run(
         self,
         options: &Options,
@@ -202,7 +194,7 @@ impl Cast {
     fn start_daemon(&mut self, phase: Phase, options: &Options, stage: &Stage) -> Result<()> {
         let config = self.folder.join("gpu0.toml");
         let socket = self.folder.join("pillion.sock");
-        // The demo's own server shows the software GPU alone.
+        // The demo's own server shows only the software GPU.
         let gpu = stage.venue.machine().map_or_else(
             || "index = 0".to_owned(),
             |machine| format!("uuid = {:?}", machine.gpu.uuid),
@@ -268,7 +260,7 @@ impl Cast {
         Ok(())
     }
 
-    /// The environment that `pillion run` would set, with the demo's own socket.
+    /// As `pillion run` sets it, with the demo's own socket.
     fn under_pillion(
         &self,
         replay: &mut Command,
@@ -302,7 +294,6 @@ impl Cast {
         }
     }
 
-    /// Uses the machine's own driver, and MPS only in the phases about it.
     fn on_machine(&self, command: &mut Command, phase: Phase, machine: &Machine) {
         alone(command, machine, &self.folder);
         if phase.sharing() == "mps" {
@@ -315,7 +306,7 @@ impl Cast {
 
     fn on_software(&self, command: &mut Command, software: &Software, rank: u16) {
         for (name, _) in std::env::vars_os() {
-            // Variables of the caller's shell about Pillion or the GPU must not change the demo.
+            // Variables of the caller's shell must not change the demo.
             let text = name.to_string_lossy();
             if text.starts_with("PILLION_") || text.starts_with("SOFTGPU_") {
                 command.env_remove(&name);
@@ -330,8 +321,8 @@ impl Cast {
             .env(RANK_ENV, rank.to_string());
     }
 
-    /// Lets both replays begin. In real time loading takes time, so each replay waits for the
-    /// other; on the virtual clock it takes none, and they do not wait.
+    /// Starts both replays. In real time, loading takes time, so each replay waits for the other;
+    /// on the virtual clock it takes none.
     fn begin_together(&self, stage: &Stage) -> Result<()> {
         if stage.software.is_some() {
             return Ok(());
@@ -343,7 +334,7 @@ impl Cast {
             })?;
         }
         for replay in &self.replays {
-            // A replay takes the end of its pipe as the signal to begin.
+            // End of file on its standard input starts a replay.
             drop(replay.child.borrow_mut().stdin.take());
         }
         Ok(())
@@ -400,7 +391,8 @@ impl Cast {
         )
     }
 
-    /// Waits until both replays end well; checks that virtual time moves and no other process died.
+    /// Waits until both replays succeed; checks that virtual time advances and no other process
+    /// dies.
     fn wait_for_replays(&self, phase: Phase, stage: &Stage, progress: &ProgressBar) -> Result<()> {
         let clock = Clock::monotonic();
         let index = stage.phases.iter().position(|p| *p == phase).unwrap_or(0) as u64;
@@ -426,8 +418,7 @@ impl Cast {
                 }
             }
             let now_ns = clock.now_ns();
-            // In real time progress cannot be observed from outside; the replay must end after the
-            // phase.
+            // Real-time progress cannot be observed; the replay must end after the phase.
             let moved_ns = match &self.server {
                 Some(_) => read_clock_page(&self.folder.join("clock")).unwrap_or(0),
                 None => (now_ns - begin_ns).min(phase_ms * 1_000_000),
@@ -442,7 +433,7 @@ impl Cast {
         }
     }
 
-    /// The daemon's status once it has seen both clients leave, when totals are final.
+    /// The daemon's status after both clients have left, when totals are final.
     fn final_status(&self, daemon: &Process) -> Result<Value> {
         let clock = Clock::monotonic();
         let give_up_ns = clock.now_ns() + START_NS;
@@ -468,7 +459,6 @@ impl Cast {
         }
     }
 
-    /// The end of each process's output.
     fn last_words(&self) -> String {
         let mut words = String::from("the last output of the processes:");
         for process in self.replays.iter().chain(&self.daemon).chain(&self.server) {
@@ -482,7 +472,7 @@ impl Cast {
     }
 }
 
-/// Stops the device server and reads the statistics that it prints when it ends.
+/// The device server prints its statistics when it ends.
 fn statistics(server: &Process) -> Result<Value> {
     server.stop()?;
     let said = std::fs::read_to_string(&server.output)?;
@@ -515,7 +505,7 @@ impl Process {
         Ok(self.child.borrow_mut().try_wait()?)
     }
 
-    /// Waits until somebody listens: the file appears a moment earlier.
+    /// The file exists a moment before the server listens.
     fn wait_for_socket(&self, path: &Path) -> Result<()> {
         self.wait_until("no answer on its socket", START_NS, || {
             connect_to(path).is_ok()
@@ -541,7 +531,6 @@ impl Process {
         Ok(())
     }
 
-    /// Ends a server as an operator would.
     fn stop(&self) -> Result<()> {
         let pid = Pid::from_child(&self.child.borrow());
         kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {}", self.name))?;

@@ -1,7 +1,5 @@
-//! The report's three pictures, as SVG.
-//!
-//! Lengths are units of the view box, 960 wide; [`Axis`] maps times (ms) and rates (1/s) to
-//! lengths.
+//! The report's three pictures, as SVG. Lengths are units of the view box, 960 wide; [`Axis`] maps
+//! times (ms) and rates (1/s) to lengths.
 
 use std::fmt::Write as _;
 
@@ -14,12 +12,12 @@ use crate::svg::{Axis, WIDTH, open};
 /// Where labels end and drawing begins.
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 945.0;
-/// Limit on the dots of a row; of more requests every n-th is drawn, and the caption says so.
+/// Limit on the dots of a row; of more requests every n-th is drawn.
 const DOTS_MAX: usize = 2_000;
 /// Pieces of a lane closer than this many units are joined.
 const JOIN: f64 = 0.3;
 
-/// The legend of the second picture.
+/// The legend of [`around`].
 pub(crate) const KEY: &str = concat!(
     "<p class=\"key\">",
     "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-hp\" width=\"10\" height=\"8\"/></svg>this request</span> ",
@@ -95,7 +93,6 @@ fn class_in(phase: Phase) -> &'static str {
     }
 }
 
-/// Names a row by its phase, in two lines.
 fn name_row(svg: &mut String, phase: Phase, y: f64) {
     let (name, detail) = match phase {
         Phase::HpSolo | Phase::BeSolo => ("alone", ""),
@@ -113,8 +110,8 @@ fn name_row(svg: &mut String, phase: Phase, y: f64) {
     );
 }
 
-/// The best-effort job's rate in each phase that has one, as bars, with its share of the rate
-/// alone. `None` where no phase has one.
+/// Bars for the best-effort job's rate in each phase that has one, with its share of the rate
+/// alone.
 pub(crate) fn throughput(results: &Results) -> Option<String> {
     const ROW: f64 = 44.0;
     /// Room for the numbers right of the longest bar.
@@ -154,8 +151,7 @@ pub(crate) fn throughput(results: &Results) -> Option<String> {
     Some(svg)
 }
 
-/// Everything that ran around request number `slow`, under MPS and under MPS and Pillion, on one
-/// scale.
+/// Work around request number `slow`, under MPS and under MPS and Pillion, on one scale.
 pub(crate) fn around(scenes: &[Scene], slow: usize, launches: [&[Launch]; 2]) -> String {
     let chosen = [Phase::Mps, Phase::MpsPillion];
     let chosen = chosen.map(|phase| scenes.iter().find(|scene| scene.phase == phase));
@@ -262,7 +258,7 @@ fn label(svg: &mut String, text: &str, y: f64) {
     );
 }
 
-/// Draws pieces in order of time, and joins near ones of one colour.
+/// Draws pieces in order of time; joins near ones of one colour.
 fn lane(svg: &mut String, title: &str, pieces: &[(f64, f64, &str)], top: f64, height: f64) {
     label(svg, title, top + height / 2.0 + 4.0);
     let mut joined: Vec<(f64, f64, &str)> = Vec::new();

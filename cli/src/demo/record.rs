@@ -1,14 +1,12 @@
-//! Execution and leases of a phase, read from the records of device server and daemon.
+//! Execution and leases of a phase, from the records of the device server and the daemon. On a GPU
+//! of this machine nothing records the device.
 //!
 //! The device sees no kernel names. A replay launches its trace in order, repeatedly, with a check
 //! kernel after every [`CHECK_EVERY`]-th launch. So the n-th kernel that the device completes for a
 //! job is the n-th of that order, and must have its blocks and threads; a mismatch means that a
 //! launch was lost, doubled or reordered, and the demo reports it.
 //!
-//! On a GPU of this machine nobody records the device; there are only the requests and the daemon's
-//! record.
-//!
-//! Times are ns of the phase's clock; in real time they start when the high-priority replay began.
+//! Times are ns of the phase's clock; in real time, since the high-priority replay began.
 
 use std::path::Path;
 
@@ -18,10 +16,9 @@ use serde_json::Value;
 
 /// Launches of the trace between two check kernels.
 pub(crate) const CHECK_EVERY: usize = 50;
-/// Threads of the check kernel's one block.
 const CHECK_THREADS: u64 = 256;
 
-/// A launch of a job's trace, as the device must have seen it.
+/// A launch of a job's trace, as the device must see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     name: String,
@@ -36,7 +33,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// The label at the device server, and the key in results.
+    /// The device server's label, and the key in results.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Hp => "hp",
@@ -45,7 +42,6 @@ impl Who {
     }
 }
 
-/// An operation that took time on the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) who: Who,
@@ -63,8 +59,7 @@ pub(crate) enum What {
     Move(&'static str, u64),
 }
 
-/// A best-effort job's lease and wait from a moment on, as printed by
-/// `scheduler::core::state::Entry`.
+/// A best-effort job's lease and wait from a moment on (`scheduler::core::state::Entry` prints it).
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) at_ns: u64,
@@ -95,7 +90,6 @@ pub(crate) struct Record {
     pub(crate) requests: Vec<Request>,
 }
 
-/// The launches of one request of a replay of `trace`, in order.
 pub(crate) fn launches_of(trace: &Trace) -> Vec<Launch> {
     let mut launches = Vec::new();
     for (index, kernel) in trace.launched().enumerate() {
@@ -122,12 +116,8 @@ pub(crate) fn name_of(launches: &[Launch], nth: usize) -> &str {
 }
 
 impl Record {
-    /// Reads the device server's file `device` and the daemon's file `gate`, where they exist, and
-    /// the high-priority replay's report.
-    ///
-    /// # Errors
-    /// A file cannot be read or has an unexpected line, or a kernel differs from the trace's at its
-    /// place.
+    /// Reads the records, where they exist, and the high-priority replay's report. Fails for an
+    /// unexpected line, or a kernel that differs from the trace's at its place.
     pub(crate) fn read(
         device: Option<&Path>,
         gate: Option<&Path>,
@@ -164,7 +154,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Makes a moment of the clock the zero of all times; earlier events move to zero.
+    /// Makes `zero_ns` the origin of all times; earlier events move to it.
     fn begin_at(&mut self, zero_ns: u64) {
         for gate in &mut self.gates {
             gate.at_ns = gate.at_ns.saturating_sub(zero_ns);

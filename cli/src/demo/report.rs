@@ -1,8 +1,6 @@
-//! `report.html`: one page with three pictures and a table; no script, no external resource.
-//!
-//! Equal seeds give equal pages but for the foot ([`foot`]), which states the program, time and
-//! command that made the page. `--json`, `results.json` and `timeline.json` have no such line, so
-//! that they can be compared byte by byte.
+//! `report.html`: one page with three pictures and a table; no script, no external resource. Equal
+//! seeds give equal pages except for the foot ([`foot`]) with program, time and command. `--json`,
+//! `results.json` and `timeline.json` have no foot, so that they can be compared byte by byte.
 //!
 //! Colours follow the reader's light or dark setting; printing is always light. Orange is the
 //! best-effort job, blue the high-priority one, green what Pillion decided.
@@ -19,7 +17,7 @@ use crate::demo::results::{HEADINGS, Results};
 use crate::demo::timeline::Scene;
 use crate::svg::{STYLE, escaped};
 
-/// Renders the page. `slow` is the number of the request in the second picture.
+/// `slow` is the number of the request in the last picture.
 pub(crate) fn report(
     results: &Results,
     scenes: &[Scene],
@@ -88,8 +86,7 @@ struct Made {
     command: String,
 }
 
-/// The page's timestamp, s since 1970, for reproducible output (reproducible-builds.org,
-/// "SOURCE_DATE_EPOCH").
+/// The page's timestamp, s since 1970 (reproducible-builds.org, "SOURCE_DATE_EPOCH").
 const DATE_ENV: &str = "SOURCE_DATE_EPOCH";
 
 impl Made {
@@ -124,7 +121,6 @@ fn foot(made: &Made) -> String {
     )
 }
 
-/// The second picture in numbers.
 fn seen_in_rates(results: &Results) -> String {
     let share = |phase: Phase| {
         let share = results.be_share(phase)?;
@@ -145,7 +141,6 @@ fn seen_in_rates(results: &Results) -> String {
     )
 }
 
-/// Whether the numbers come from a model or from hardware.
 fn origin(results: &Results) -> String {
     let device = escaped(results.about()["device"].as_str().unwrap_or_default());
     let mut html = String::from("<p class=\"note\">");
@@ -169,7 +164,6 @@ fn origin(results: &Results) -> String {
     html + "</p>"
 }
 
-/// The first picture in numbers, with its meaning.
 fn seen_in_latencies(results: &Results) -> String {
     let p99 = |phase: Phase| results.hp_ms(phase, "p99_ms");
     let (Some(solo), Some(without), Some(with)) = (
@@ -202,7 +196,7 @@ fn seen_in_latencies(results: &Results) -> String {
     )
 }
 
-/// How much of the cost of sharing Pillion gives back.
+/// The part of the cost of sharing that Pillion removes.
 fn returned(solo: f64, without: f64, with: f64) -> String {
     let lost = without - solo;
     if lost <= 0.0 {

@@ -1,8 +1,6 @@
-//! The demo's results, and its checks of them.
-//!
-//! Three parties count independently: the replays what they issued, the library what it forwarded,
-//! and the device server what arrived; on a GPU of this machine the kernels themselves count
-//! launches. All must agree in every phase.
+//! The demo's results, and its checks. Three parties count independently: the replays their
+//! launches, the library what it forwarded, the device server what arrived; on a GPU of this
+//! machine the kernels count launches. All must agree in every phase.
 
 use serde_json::{Map, Value, json};
 
@@ -17,9 +15,8 @@ use crate::status::table;
 #[derive(Debug)]
 pub(crate) struct Results {
     header: Value,
-    /// What the demo used, for people.
+    /// The setup, for people.
     about: Vec<String>,
-    /// In the order in which they run.
     order: Vec<Phase>,
     /// Phases to compare: without Pillion and with it.
     pair: (Phase, Phase),
@@ -31,7 +28,6 @@ pub(crate) struct Results {
 /// Counted by program and device under the same name.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
-/// Columns of the table for people.
 pub(crate) const HEADINGS: [&str; 7] = [
     "PHASE", "HP p50", "p95", "p99 ms", "vs solo", "BE it/s", "share",
 ];
@@ -76,7 +72,6 @@ impl Results {
         }
     }
 
-    /// Adds a phase and checks what was counted in it.
     pub(crate) fn add(&mut self, phase: Phase, outcome: Outcome) {
         let mut summary = Map::new();
         let mut counts = Map::new();
@@ -121,7 +116,6 @@ impl Results {
         &self.faults
     }
 
-    /// The document of `--json` and `results.json`.
     pub(crate) fn json(&self) -> String {
         let mut document = self.header.clone();
         document["phases"] = self.phases.clone().into();
@@ -180,12 +174,10 @@ impl Results {
         &self.header
     }
 
-    /// [`Self::about`] for people, without names and numbers.
     pub(crate) fn about_lines(&self) -> &[String] {
         &self.about
     }
 
-    /// Whether the results come from the device model.
     pub(crate) fn is_software(&self) -> bool {
         self.header["software_gpu"] == true
     }
@@ -194,12 +186,10 @@ impl Results {
         self.header["clock"] == "real"
     }
 
-    /// The phase without Pillion in the comparison.
     pub(crate) fn without(&self) -> Phase {
         self.pair.0
     }
 
-    /// The phase with Pillion in the comparison.
     pub(crate) fn with(&self) -> Phase {
         self.pair.1
     }
@@ -262,7 +252,7 @@ impl Results {
             let program = report[counted].as_u64();
             for (who, counts) in [("the device", Some(device)), ("Pillion", pillion)] {
                 let Some(counts) = counts else { continue };
-                // A GPU's kernels count their launches and nothing else.
+                // A GPU's kernels count only their launches.
                 if who == "the device" && counted != "launches" && counts.get(counted).is_none() {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! State that all phases share, prepared once: the located parts, traces, calibrations, profiles,
-//! and the one core.
+//! State that all phases share: the located parts, traces, calibrations, profiles, and the one
+//! core.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,12 @@ use crate::demo::phase::Phase;
 use crate::demo::record::{Launch, launches_of};
 use crate::demo::venue::Venue;
 
-/// A folder with everything that a phase needs; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Stage {
     folder: TempDir,
     pub(crate) venue: Venue,
     pub(crate) phases: Vec<Phase>,
-    /// How long requests arrive in a phase, seconds of its clock.
+    /// Time in which requests arrive in a phase, on its clock.
     pub(crate) seconds: f64,
     pub(crate) hp: Job,
     pub(crate) be: Job,
@@ -45,24 +44,19 @@ pub(crate) struct Software {
 
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Name of its trace.
     pub(crate) name: String,
-    /// The replay's arguments: a trace as a file, or a calibrated one as a folder.
+    /// The replay's arguments: a trace file, or the folder of a calibrated trace.
     pub(crate) trace: [std::ffi::OsString; 2],
     pub(crate) calibration: Option<Value>,
     /// The launches of one request.
     pub(crate) launches: Vec<Launch>,
-    /// The file with what is known about its kernels.
     pub(crate) profile: PathBuf,
 }
 
 impl Stage {
-    /// Locates the parts and writes the files. For the software GPU it confines this process and
-    /// its children to one core, where a hand-over of the clock costs 2 us instead of 70; on a GPU
-    /// of this machine it calibrates the traces.
-    ///
-    /// # Errors
-    /// A part is not built, the temporary folder cannot be written, or the GPU cannot be used.
+    /// Locates the parts and writes the files. For the software GPU, confines this process and its
+    /// children to one core, where a hand-over of the clock costs 2 us instead of 70; on a GPU of
+    /// this machine, calibrates the traces.
     pub(crate) fn set(
         venue: Venue,
         seconds: f64,
@@ -97,8 +91,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The phase without Pillion whose slowest request is shown, and the one with it: under MPS
-    /// where there is MPS.
+    /// The phases to compare, without Pillion and with it: under MPS where there is MPS.
     pub(crate) fn pair(&self) -> (Phase, Phase) {
         if self.phases.contains(&Phase::Mps) {
             (Phase::Mps, Phase::MpsPillion)
@@ -107,15 +100,11 @@ impl Stage {
         }
     }
 
-    /// The launches of one request of each job; the high-priority job's first.
+    /// The high-priority job's launches first.
     pub(crate) fn launches(&self) -> [&[Launch]; 2] {
         [&self.hp.launches, &self.be.launches]
     }
 
-    /// Creates a folder for one phase.
-    ///
-    /// # Errors
-    /// It cannot be created.
     pub(crate) fn phase_folder(&self, key: &str) -> Result<PathBuf> {
         let folder = self.folder.path().join(key);
         std::fs::create_dir(&folder).with_context(|| format!("{}", folder.display()))?;
@@ -180,11 +169,9 @@ impl Job {
     }
 }
 
-/// The demo's profile of a job: the kernels of its trace, and the replay's check kernel.
-///
-/// The durations hold on the demo's GPU, called `gpu`, whatever GPU the trace was measured on: a
-/// GPU of this machine is calibrated to the trace, and the software GPU takes the trace's block
-/// times.
+/// The kernels of the trace, and the replay's check kernel. The durations hold on the demo's GPU,
+/// `gpu`, wherever the trace was measured: a GPU of this machine is calibrated to the trace, and
+/// the software GPU takes the trace's block times.
 fn profile_of(trace: &Trace, check: &str, gpu: &str) -> Profile {
     let mut profile = Profile::from_trace(trace);
     gpu.clone_into(&mut profile.gpu);
@@ -192,11 +179,11 @@ fn profile_of(trace: &Trace, check: &str, gpu: &str) -> Profile {
     profile
 }
 
-/// The kernel by which a replay checks that no launch is lost: a saxpy of one block, too short to
-/// be bound by anything. It takes the class of most of the trace's launches, so that a trace of
-/// kernels of one class makes a job of one class.
+/// A replay's check for lost launches: a saxpy of one block, too short to be bound by anything. It
+/// has the class of most of the trace's launches, so that a trace of one class makes a job of one
+/// class.
 fn check_kernel(trace: &Trace, name: &str) -> KernelProfile {
-    /// Even an empty kernel takes a microsecond (softgpu's built-in kernels), this one little more.
+    /// An empty kernel takes a microsecond (softgpu's built-in kernels), this one little more.
     const DURATION_NS: u64 = 1_004;
     let launches_of = |class: ResourceClass| {
         let classes = trace.launches.iter();

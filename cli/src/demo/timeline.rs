@@ -1,13 +1,10 @@
-//! `timeline.json`: everything that ran around one slow request, in every phase, for Perfetto.
+//! `timeline.json`: the work around one slow request, in every phase, for Perfetto.
 //!
-//! The format is the Trace Event Format ("JSON object format"): a process per phase with a track
-//! for the high-priority job's requests, a track per stream of a job, the counter of busy SMs, and
-//! under Pillion the best-effort job's leases and holds. Timestamps are microseconds of the phase's
-//! clock.
-//!
-//! Only a window of [`HALF_WINDOW_NS`] before and after the request is written: otherwise the file
-//! would have a quarter of a million kernels per minute. `otherData` states how many launches lie
-//! before and after.
+//! It is in the Trace Event Format ("JSON object format"): a process per phase with a track for
+//! high-priority requests, a track per stream, the counter of busy SMs, and under Pillion the
+//! best-effort job's leases and holds. Timestamps are microseconds of the phase's clock. Only
+//! [`HALF_WINDOW_NS`] before and after the request are written: a whole minute has a quarter of a
+//! million kernels. `otherData` counts the launches before and after.
 
 use policy::{Class, ClassSet};
 use serde_json::{Map, Value, json};
@@ -16,16 +13,13 @@ use crate::demo::phase::Phase;
 use crate::demo::record::{Gate, Launch, Op, Record, What, Who, name_of};
 use crate::perfetto::{Track, Writer};
 
-/// Time shown before and after the slow request's arrival.
 pub(crate) const HALF_WINDOW_NS: u64 = 250_000_000;
 
 const REQUESTS_TRACK: u64 = 1;
 const LEASES_TRACK: u64 = 2;
 const HOLDS_TRACK: u64 = 3;
-/// First track of the streams.
 const STREAMS_TRACK: u64 = 4;
 
-/// A phase with its record, and the window that is shown.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) phase: Phase,
@@ -34,7 +28,6 @@ pub(crate) struct Scene {
     pub(crate) to_ns: u64,
 }
 
-/// The document, one line per event.
 pub(crate) fn timeline(header: &Value, scenes: &[Scene], launches: [&[Launch]; 2]) -> String {
     let mut writer = Scenes::default();
     let mut about = Map::new();
@@ -152,7 +145,7 @@ impl Scenes {
 }
 
 impl Scene {
-    /// With the window around `at_ns`, or at the beginning.
+    /// The window is around `at_ns`, or at the beginning.
     pub(crate) fn around(phase: Phase, record: Record, at_ns: Option<u64>) -> Self {
         let at_ns = at_ns.unwrap_or(HALF_WINDOW_NS);
         Self {
@@ -171,12 +164,11 @@ impl Scene {
         }
     }
 
-    /// The best-effort job's holds in the window, with the daemon's reason.
     pub(crate) fn holds(&self) -> Vec<(Gate, (u64, u64))> {
         self.runs(|gate| gate.waiting, |a, b| a.limit == b.limit)
     }
 
-    /// Maximal runs of entries of one kind, clipped to the window, with the first entry of each.
+    /// Maximal runs of entries of one kind, clipped to the window, each with its first entry.
     fn runs(
         &self,
         is_meant: impl Fn(&Gate) -> bool,

@@ -1,13 +1,10 @@
-//! Chooses where the demo runs: on the software GPU, which it starts itself, or on a GPU of this
-//! machine.
+//! Chooses where the demo runs: on a software GPU that it starts, or on a GPU of this machine.
 //!
-//! `--device` asks for the software GPU, `--gpu` for one of this machine's. The default is the
-//! first usable NVIDIA GPU, and the software GPU where there is none. On a GPU of this machine time
-//! is real, kernels are synthetic (`examples/replay/src/ptx.rs`), and sharing is as the machine is
-//! set up: under MPS only if its control daemon runs.
-//!
-//! A software GPU that stands in for this machine's, because the environment says so, is used like
-//! a machine's GPU where `--gpu` asks for it, but never reported as one: its identity shows.
+//! `--device` selects the software GPU, `--gpu` a GPU of this machine. The default is the first
+//! usable NVIDIA GPU, else the software GPU. On a GPU of this machine time is real, kernels are
+//! synthetic (`examples/replay/src/ptx.rs`), and MPS is used only if its control daemon runs. A
+//! software GPU that replaces the machine's by the environment is used like one with `--gpu`, but
+//! never reported as hardware: its identity shows.
 
 use anyhow::Context;
 use scheduler::config::gpu::{Gpu, Select, choose};
@@ -27,34 +24,28 @@ use crate::run::select;
 const SECONDS_SOFTWARE: f64 = 12.0;
 /// Default seconds of a phase in real time: 150 requests at 15 a second.
 const SECONDS_HARDWARE: f64 = 10.0;
-/// The software GPU's default model, whose times a built-in network also has on a GPU that is not
-/// in the table.
+/// The software GPU's default model, and the model for built-in networks on a GPU that is not in
+/// the table.
 const MODEL: &str = "V100-SXM2-16GB";
 
 #[derive(Debug)]
 pub(crate) enum Venue {
-    /// A model, on the virtual clock.
     Software(Device),
-    /// A GPU that the driver shows, in real time.
     Machine(Machine),
 }
 
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) gpu: Gpu,
-    /// Newest CUDA version of the driver, 1000 · major + 10 · minor.
+    /// Newest supported CUDA version, 1000 · major + 10 · minor.
     cuda: u32,
-    /// The driver's version, if NVML reports it.
     driver: Option<String>,
     mps: Mps,
 }
 
 impl Venue {
-    /// Follows the options, else takes what the machine has; a note explains why it is not
-    /// hardware.
-    ///
-    /// # Errors
-    /// The model or the GPU does not exist.
+    /// Follows the options, else uses what the machine has; a note explains a choice of the
+    /// software GPU. Fails if the model or the GPU does not exist.
     pub(crate) fn choose(options: &Options) -> Result<(Self, Option<String>), Failure> {
         if let Some(name) = &options.gpu {
             let gpu = select(name).map_err(Failure::usage)?;
@@ -96,10 +87,8 @@ impl Venue {
         }
     }
 
-    /// The device of the table for which built-in networks are computed.
-    ///
-    /// # Errors
-    /// Only if the table lacks its own first entry.
+    /// The device for which built-in networks are computed. Fails only if the table lacks
+    /// [`MODEL`].
     pub(crate) fn model(&self) -> anyhow::Result<Device> {
         match self {
             Self::Software(device) => Ok(device.clone()),
@@ -127,13 +116,11 @@ impl Venue {
         }
     }
 
-    /// Whether the results come from the device model.
     pub(crate) fn is_software(&self) -> bool {
         self.machine()
             .is_none_or(|machine| is_software_uuid(&machine.gpu.uuid))
     }
 
-    /// The phases that are possible here, in order.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         let has_mps = self
             .machine()
@@ -144,7 +131,7 @@ impl Venue {
             .collect()
     }
 
-    /// Why the other phases are not possible.
+    /// Reports the phases that are not possible here.
     pub(crate) fn not_done(&self) -> Option<String> {
         let machine = self.machine()?;
         (self.phases().len() < Phase::ALL.len()).then(|| {
@@ -166,7 +153,6 @@ impl Machine {
         })
     }
 
-    /// One line with name, identity and driver.
     pub(crate) fn described(&self) -> String {
         let driver = self
             .driver
