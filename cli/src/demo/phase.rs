@@ -391,8 +391,7 @@ impl Cast {
         )
     }
 
-    /// Waits until both replays succeed; checks that virtual time advances and no other process
-    /// dies.
+    /// Waits until both replays succeed; fails if virtual time stops or another process dies.
     fn wait_for_replays(&self, phase: Phase, stage: &Stage, progress: &ProgressBar) -> Result<()> {
         let clock = Clock::monotonic();
         let index = stage.phases.iter().position(|p| *p == phase).unwrap_or(0) as u64;

@@ -1,5 +1,5 @@
 //! Execution and leases of a phase, from the records of the device server and the daemon. On a GPU
-//! of this machine nothing records the device.
+//! of this machine the device has no record: only requests and leases are known.
 //!
 //! The device sees no kernel names. A replay launches its trace in order, repeatedly, with a check
 //! kernel after every [`CHECK_EVERY`]-th launch. So the n-th kernel that the device completes for a

@@ -1,5 +1,5 @@
-//! The demo's results, and its checks. Three parties count independently: the replays their
-//! launches, the library what it forwarded, the device server what arrived; on a GPU of this
+//! The demo's results, and its checks. Three parties count independently: the replays count what
+//! they issue, the library what it forwards, and the device server what arrives; on a GPU of this
 //! machine the kernels count launches. All must agree in every phase.
 
 use serde_json::{Map, Value, json};

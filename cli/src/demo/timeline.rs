@@ -3,8 +3,8 @@
 //! It is in the Trace Event Format ("JSON object format"): a process per phase with a track for
 //! high-priority requests, a track per stream, the counter of busy SMs, and under Pillion the
 //! best-effort job's leases and holds. Timestamps are microseconds of the phase's clock. Only
-//! [`HALF_WINDOW_NS`] before and after the request are written: a whole minute has a quarter of a
-//! million kernels. `otherData` counts the launches before and after.
+//! [`HALF_WINDOW_NS`] before and after the request's arrival are written: a whole minute has a
+//! quarter of a million kernels. `otherData` counts the launches before and after.
 
 use policy::{Class, ClassSet};
 use serde_json::{Map, Value, json};

@@ -3,7 +3,7 @@
 //! `--device` selects the software GPU, `--gpu` a GPU of this machine. The default is the first
 //! usable NVIDIA GPU, else the software GPU. On a GPU of this machine time is real, kernels are
 //! synthetic (`examples/replay/src/ptx.rs`), and MPS is used only if its control daemon runs. A
-//! software GPU that replaces the machine's by the environment is used like one with `--gpu`, but
+//! software GPU in place of this machine's (by the environment) is used if `--gpu` selects it, but
 //! never reported as hardware: its identity shows.
 
 use anyhow::Context;
