@@ -16,7 +16,7 @@ pub(crate) struct Options {
     file: PathBuf,
 }
 
-/// Exits 0 if the profile can be used, whatever it lacks; 2 if it cannot.
+/// Exits 0 for a usable profile, whatever it lacks; 2 otherwise.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let profile = Profile::load(&options.file).map_err(Failure::usage)?;
     out::line(format_args!("{}: ok", options.file.display()))?;

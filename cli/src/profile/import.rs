@@ -110,7 +110,6 @@ fn spool(bytes_max: u64) -> Result<NamedTempFile, Failure> {
     Ok(file)
 }
 
-/// Reports the result and its caveats on stderr.
 fn say(profile: &Profile, path: Option<&Path>) {
     for notice in &profile.notices {
         out::note(format_args!("pillion: {notice}"));

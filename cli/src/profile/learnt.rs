@@ -1,7 +1,5 @@
 //! `pillion profile learnt`: the kernel durations learnt from runs of programs, as the daemons keep
-//! them.
-//!
-//! The daemons of one GPU model share them, so an entry that several daemons report is shown once.
+//! them. Daemons of one GPU model share them: an entry that several daemons report is shown once.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -55,14 +53,12 @@ pub(crate) struct Options {
     device: Option<String>,
 }
 
-/// One daemon's answer.
 #[derive(Deserialize)]
 struct Document {
     model: String,
     programs: Vec<Listed>,
 }
 
-/// The data about a program on a GPU model, and the daemon that has it.
 struct Kept {
     listed: Listed,
     model: String,
@@ -181,7 +177,6 @@ fn list(all: &[Kept]) -> Result<(), Failure> {
     out::line(format_args!("{}", output::plain(&table)))
 }
 
-/// Local date and time.
 fn moment(unix_ms: u64) -> String {
     let unix_ms = i64::try_from(unix_ms).unwrap_or(0);
     let at = Timestamp::from_millisecond(unix_ms).unwrap_or_default();
@@ -203,7 +198,6 @@ fn export(options: &Options, program: &str, all: &[Kept]) -> Result<(), Failure>
     output::write(&profile.write(), options.output.as_deref())
 }
 
-/// A copy of the file, from the daemon that has it.
 fn fetch(kept: &Kept) -> Result<OwnedFd, Failure> {
     let of = LearntOf {
         program: kept.listed.program.clone(),
@@ -216,7 +210,7 @@ fn fetch(kept: &Kept) -> Result<OwnedFd, Failure> {
     Ok(file.with_context(|| format!("the kept durations of {program} no longer exist"))?)
 }
 
-/// The one matching entry: a whole path before the ends of paths.
+/// The one match: a whole path before ends of paths.
 fn select<'a>(program: &str, all: &'a [Kept]) -> anyhow::Result<&'a Kept> {
     let is_end = |path: &str| Path::new(path).ends_with(program);
     let whole: Vec<&Kept> = all.iter().filter(|k| k.listed.program == program).collect();

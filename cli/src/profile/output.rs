@@ -1,4 +1,4 @@
-//! Shared by the profile commands: atomic file writes, tables, names and times for people.
+//! Atomic file writes, tables, names and times for people, for all profile commands.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     };
     let folder = folder(path);
     let written = || -> io::Result<()> {
-        // A pipe or device is written to; a file is replaced when the new one is complete.
+        // Write into a pipe or device; replace a file once the new one is complete.
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return fs::write(path, text);
         }
@@ -36,7 +36,7 @@ pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     written().map_err(|error| unwritten(path, error))
 }
 
-/// Whether [`write()`] can write there, checked before time is spent on the content.
+/// Whether [`write()`] can write there: call it before spending time on the content.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     let tried = match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -46,7 +46,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     tried.map_err(|error| unwritten(path, error))
 }
 
-/// A file cannot be written: exit 2 if its place is the reason.
+/// Exits 2 if the path is the reason.
 pub(super) fn unwritten(path: &Path, error: io::Error) -> Failure {
     let is_of_place = out::is_of_place(&error);
     let error =
@@ -64,12 +64,12 @@ pub(super) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// As for a file that any program creates: the umask applies.
+/// The umask applies, as for any created file.
 fn permissions() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-/// A table without frames; columns not in `texts` are numbers, right-aligned.
+/// A table without frames; columns that are not in `texts` are right-aligned numbers.
 pub(super) fn table(header: &[&str], texts: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -82,7 +82,6 @@ pub(super) fn table(header: &[&str], texts: &[&str]) -> Table {
     table
 }
 
-/// The table without trailing spaces.
 pub(super) fn plain(table: &Table) -> String {
     let lines: Vec<String> = table
         .to_string()

@@ -1,14 +1,13 @@
-//! A reader's progress, shown once it has taken a second.
+//! A progress bar, shown once a read has taken a second.
 
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use protocol::clock::Clock;
 
-/// A shorter read shows no progress.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// A bar on stderr, if that is a terminal.
+/// The bar is on stderr, if that is a terminal.
 pub(super) struct Progress {
     name: String,
     begun_ns: u64,
@@ -17,13 +16,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For the file at `path`, starting now.
     pub(super) fn new(path: &Path) -> Self {
         let target = ProgressDrawTarget::stderr();
         Self::begun(path, Clock::monotonic().now_ns(), target)
     }
 
-    /// [`Self::new`] with the start time and the target for the bar.
     fn begun(path: &Path, begun_ns: u64, target: ProgressDrawTarget) -> Self {
         Self {
             name: path.display().to_string(),
@@ -33,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// The reader has reached `done` of `total` (0: unknown).
+    /// `total` is 0 if it is unknown.
     pub(super) fn handle(&mut self, done: u64, total: u64) {
         // An existing bar keeps its own time.
         let now_ns = match self.bar {

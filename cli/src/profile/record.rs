@@ -1,12 +1,10 @@
-//! `pillion profile record`: makes a profile of a job's launches, without a profiler.
+//! `pillion profile record`: makes a profile of a job's launches, without a profiler. It starts the
+//! job by `pillion run` with a spool folder in the environment (`PILLION_RECORD_SPOOL`). The
+//! library counts and measures there, in one file per process ([`protocol::recording`]). After the
+//! job has ended, in whatever way, the files become one profile.
 //!
-//! The command starts the job by running `pillion run` with a spool folder in its environment
-//! (`PILLION_RECORD_SPOOL`). The library counts and measures there, in one file per process
-//! ([`protocol::recording`]). After the job has ended, in whatever way, the files become one
-//! profile.
-//!
-//! The command runs beside the job and is not part of it: the terminal's signals reach both, and
-//! signals sent to the command are forwarded.
+//! The command runs beside the job: the terminal's signals reach both, and signals sent to the
+//! command are forwarded.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -77,18 +75,15 @@ pub(crate) struct Options {
     command: Vec<std::ffi::OsString>,
 }
 
-/// Tells the library where to record.
+/// Names the library's folder for records.
 const FOLDER_ENV: &str = "PILLION_RECORD_SPOOL";
-/// Tells the library how to time kernels.
+/// Selects how the library times kernels.
 const CUPTI_ENV: &str = "PILLION_RECORD_CUPTI";
-/// Poll interval for a running job.
 const LOOK: Duration = Duration::from_millis(500);
-/// Time until progress is first reported, then the interval; daemons are asked about other jobs
-/// then, too, ns.
+/// Interval of progress reports and of queries to daemons about other jobs, ns.
 const TELL_NS: u64 = 10_000_000_000;
 
-/// Ends as the job does. Later failures are reported, and give the exit code of a job that
-/// succeeded.
+/// Exits as the job does. A later failure is reported, and sets the code of a successful job.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     check(options).map_err(Failure::usage)?;
     let cupti = cupti::value_of(&options.cupti);
@@ -114,7 +109,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Makes the profile of an ended job's records.
 fn finish(options: &Options, merged: &Merged, code: u8) -> Result<(), Failure> {
     if merged.is_empty() {
         let why = match merged.count_of(Why::NoRoom) {
@@ -140,7 +134,7 @@ fn finish(options: &Options, merged: &Merged, code: u8) -> Result<(), Failure> {
     say(options, merged, &recorded, code)
 }
 
-/// Writes the profile; if that fails, to a file elsewhere.
+/// Writes the profile; to a file elsewhere if that fails.
 fn write(text: &str, path: &Path) -> Result<(), Failure> {
     output::write(text, Some(path)).map_err(|failure| match keep(text) {
         Ok(copy) if !failure.why().is_empty() => {
@@ -151,7 +145,6 @@ fn write(text: &str, path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Keeps a profile in the folder for temporary files; returns its path.
 fn keep(text: &str) -> anyhow::Result<PathBuf> {
     let mut builder = tempfile::Builder::new();
     let mut file = builder
@@ -181,10 +174,10 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
         return Err(anyhow!("{shown}: is a folder"));
     }
     if found.is_ok_and(|found| !found.is_file()) {
-        // A pipe or a device: opening it may have an effect.
+        // Opening a pipe or a device may have an effect.
         return Ok(());
     }
-    // As for the real write, which first writes beside the path.
+    // The real write also first writes beside the path.
     let beside = tempfile::NamedTempFile::new_in(output::folder(path));
     beside
         .map_err(out::bare)
@@ -192,7 +185,6 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the job by `pillion run`.
 fn start(options: &Options, folder: &Path, cupti: std::ffi::OsString) -> Result<Child, Failure> {
     let mut arguments: Vec<std::ffi::OsString> =
         ["run", "--class", "best-effort"].map(Into::into).into();
@@ -212,8 +204,8 @@ fn start(options: &Options, folder: &Path, cupti: std::ffi::OsString) -> Result<
     Ok(Child::start(&own, &arguments, &variables)?)
 }
 
-/// Waits for the job to end; forwards signals, and merges the records of processes that end
-/// earlier. Returns its exit code.
+/// Waits for the job's exit code; forwards signals, and merges records of processes that end
+/// earlier.
 fn watch(
     child: &mut Child,
     folder: &Path,
@@ -250,7 +242,6 @@ fn watch(
     }
 }
 
-/// Reports what was recorded, for people or for a program.
 fn say(
     options: &Options,
     merged: &Merged,
@@ -303,7 +294,7 @@ fn say(
     Ok(())
 }
 
-/// Whether a file has gone, which is no error in a folder that changes.
+/// Whether a file has been removed, which is no error in a folder that changes.
 fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::NotFound
 }

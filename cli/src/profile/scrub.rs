@@ -28,7 +28,7 @@ pub(crate) struct Options {
 /// Exits 2, with nothing written, for a file that cannot be imported or needs no scrubbing.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = output::folder(&options.output);
-    // The copy stays in a folder of its own until it is complete.
+    // The copy stays in its own folder until it is complete.
     let unwritten = |error| output::unwritten(&options.output, error);
     let temporary = tempfile::tempdir_in(folder).map_err(unwritten)?;
     let copy = temporary.path().join("copy");
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         progress: &mut |done, total| progress.handle(done, total),
     };
     import::scrub(&options.input, &copy, &mut context).map_err(Failure::usage)?;
-    // A pipe or device is written to; a file is replaced when the copy is complete.
+    // As `output::write` does.
     if std::fs::metadata(&options.output).is_ok_and(|found| !found.is_file()) {
         let output = std::fs::OpenOptions::new()
             .write(true)

@@ -1,4 +1,4 @@
-//! `pillion profile show`: shows a profile to a person, to a program, or as a picture.
+//! `pillion profile show`: shows a profile as a table, as JSON, or as a picture.
 
 use std::path::PathBuf;
 
@@ -132,7 +132,6 @@ fn kernel_json(kernel: &KernelProfile) -> Value {
     })
 }
 
-/// The profile as a table, with the lines above and below it.
 fn text_of(profile: &Profile, top: usize) -> String {
     let all_ns = duration_ns(profile).max(1) as f64;
     let mut text = format!(

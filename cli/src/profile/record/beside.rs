@@ -1,4 +1,4 @@
-//! Finds out whether other jobs had processes on the job's GPUs, as far as daemons report.
+//! Determines whether other jobs had processes on the job's GPUs, as far as daemons report.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -9,27 +9,25 @@ use serde_json::Value;
 
 use crate::daemons;
 
-/// Timeout for a daemon's answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    /// Daemons with another job's processes, and those with this job.
+    /// Daemons with processes of another job; `own`: with this job.
     others: HashSet<PathBuf>,
     own: HashSet<PathBuf>,
 }
 
-/// The job's names.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// As given by the user.
+    /// The user's id for the job.
     pub(super) id: Option<String>,
-    /// The process of `pillion run`, from which it derives an id.
+    /// `pillion run`, which derives an id from its process id.
     pub(super) pid: i32,
 }
 
 impl Beside {
-    /// Asks all daemons; before the start there is no job yet.
+    /// Queries all daemons; there is no job before the start.
     pub(super) fn look(&mut self, job: Option<&Job>) {
         for socket in daemons::sockets() {
             let status = ask_status_within(&socket, PATIENCE).ok();
@@ -62,7 +60,7 @@ impl Beside {
         }
     }
 
-    /// Whether one daemon had both.
+    /// Whether one daemon has both.
     pub(super) fn is_any(&self) -> bool {
         !self.others.is_disjoint(&self.own)
     }
@@ -88,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Whether another job is reported beside this one, given two daemons' statuses.
+    /// The result for two daemons' statuses.
     fn is_beside(first: &Value, second: &Value) -> bool {
         let mut beside = Beside::default();
         beside.add("first".into(), first, Some(&job()));

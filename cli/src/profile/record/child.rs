@@ -17,7 +17,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getsid};
 
-/// Forwarded signals: those that end a program, and those that programs define themselves.
+/// Signals that end a program, and signals that programs define themselves.
 const PASSED_ON: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -27,22 +27,21 @@ const PASSED_ON: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// `si_code` of a signal from the kernel (sigaction(2)), such as a terminal's, which reaches its
-/// whole foreground group and so the job as well. Only SIGHUP goes to the session's leader alone.
+/// `si_code` of a signal from the kernel (sigaction(2)), such as a terminal's, which reaches the
+/// whole foreground group, with the job. Only SIGHUP goes to the session's leader alone.
 const FROM_KERNEL: i32 = 0x80;
 
-/// A shell adds this to the number of the signal that ended a program.
+/// A shell adds this to a fatal signal's number.
 const SIGNALLED: i32 = 128;
 
 pub(super) struct Child {
     pid: Pid,
-    /// The forwarded signals and SIGCHLD, blocked as long as the command lives.
+    /// Forwarded signals and SIGCHLD, blocked while the command lives.
     signals: SignalFd,
 }
 
 impl Child {
-    /// Starts a program with arguments and additional variables. The program inherits the signal
-    /// mask that this command was started with.
+    /// Starts a program with additional variables. It inherits this command's original signal mask.
     pub(super) fn start(
         program: &Path,
         arguments: &[OsString],
@@ -50,7 +49,7 @@ impl Child {
     ) -> io::Result<Self> {
         let mask: SigSet = PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect();
         let before = SigSet::thread_get_mask()?;
-        // Before the start: a signal that comes now stays pending and is then forwarded.
+        // Block before the start, so that a signal that arrives now is forwarded later.
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let mut how = PosixSpawnAttr::init()?;
@@ -70,8 +69,8 @@ impl Child {
         }
         let program = text_of(program.as_os_str())?;
         let pid = posix_spawn(program.as_c_str(), &files, &how, &arguments, &variables)?;
-        // This command's parent may have had SIGCHLD ignored; then a child's end cannot be waited
-        // for (waitpid(2)). Change it only now, as the job inherits ignored signals.
+        // A parent may have set SIGCHLD to be ignored; then no child's end can be waited for
+        // (waitpid(2)). Change it only now, because the job inherits ignored signals.
         // SAFETY: no function is called at the signal.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl)? };
         Ok(Self { pid, signals })
@@ -81,7 +80,7 @@ impl Child {
         self.pid.as_raw()
     }
 
-    /// Waits at most `patience`; returns the exit code if the job has ended.
+    /// Waits at most `patience`; returns the exit code of a job that has ended.
     pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<u8>> {
         let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
         let mut sources = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -96,7 +95,7 @@ impl Child {
                 come.ssi_code == FROM_KERNEL && !(*signal == Signal::SIGHUP && is_session_leader())
             };
             if let Some(signal) = signal.filter(|signal| !is_for_group(signal)) {
-                // If the job has ended meanwhile, `waitpid` below reports it.
+                // If the job has just ended, `waitpid` below reports it.
                 let _ = kill(self.pid, signal);
             }
         }
@@ -104,7 +103,7 @@ impl Child {
             Ok(WaitStatus::Exited(_, code)) => code,
             Ok(WaitStatus::Signaled(_, signal, _)) => SIGNALLED + signal as i32,
             Ok(_) | Err(Errno::EINTR) => return Ok(None),
-            // SIGCHLD was ignored, see `start`, and the job ended before that changed.
+            // The job ended while SIGCHLD was still ignored, see `start`.
             Err(Errno::ECHILD) => 1,
             Err(error) => return Err(error.into()),
         };

@@ -16,27 +16,26 @@ use super::cupti;
 use super::merge::{Kernel, Merged};
 use crate::profile::output::counted;
 
-/// A profile, and what it leaves out.
 pub(super) struct Recorded {
     pub(super) profile: Profile,
     /// Launches that were timed individually.
     pub(super) timed: u64,
-    /// The part of them that CUPTI timed.
+    /// Of these, by CUPTI.
     pub(super) timed_by_cupti: u64,
     pub(super) left_out: LeftOut,
 }
 
-/// Kernels without any duration.
+/// Kernels without a duration.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     pub(super) kernels: u64,
     pub(super) launches: u64,
-    /// Each name with its launches.
+    /// Each with its launches.
     names: Vec<(u64, String)>,
 }
 
-/// The profile's stated source: the program, and the script of an interpreter, without folders and
-/// other arguments, which may be private.
+/// The profile's source: the program and an interpreter's script, without folders and other
+/// arguments, which may be private.
 pub(super) fn source_of(command: &[OsString]) -> String {
     let name = |path: &OsString| {
         let name = Path::new(path).file_name().unwrap_or(path);
@@ -116,7 +115,7 @@ fn most_used(merged: &Merged) -> String {
 }
 
 impl LeftOut {
-    /// Names those with most launches.
+    /// Names the kernels with most launches.
     fn named(&self) -> String {
         let mut names = self.names.clone();
         names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -139,7 +138,7 @@ fn shown_name(driver_name: &str) -> String {
     base(shown).replace(char::is_control, "?")
 }
 
-/// The profile of a kernel that has a duration, and a name that a profile allows.
+/// None without a duration, or with a name that a profile does not allow.
 fn kernel_profile(kernel: &Kernel, count: u64) -> Option<KernelProfile> {
     let (durations, outliers) = durations(kernel, count)?;
     let driver_name = &kernel.key.name;
@@ -172,8 +171,8 @@ fn kernel_profile(kernel: &Kernel, count: u64) -> Option<KernelProfile> {
     })
 }
 
-/// The durations of all launches, extrapolated from those measured, and how many of the measured
-/// ones are left out as outliers. The sum assumes that all launches took the mean.
+/// Durations of all launches, extrapolated from the measured ones, and the number of outliers among
+/// these. The sum assumes the mean for all launches.
 fn durations(kernel: &Kernel, count: u64) -> Option<(Durations, u64)> {
     let ns = |value: f32| (value.round() as u64).clamp(1, DURATION_NS_MAX);
     let middle = kernel.quantile_ns(MEDIAN_PER_MILLE, f32::MAX)?;
@@ -200,10 +199,9 @@ fn durations(kernel: &Kernel, count: u64) -> Option<(Durations, u64)> {
     Some((durations, (outliers.round() as u64).min(count - 1)))
 }
 
-/// The key of a kernel in a profile.
 type Names = HashSet<(String, [u32; 3], [u32; 3], u32, Option<String>)>;
 
-/// Two kernels whose demangled names are equal keep the driver's names.
+/// Kernels with equal demangled names keep the driver's names.
 fn make_unique(entry: &mut KernelProfile, names: &mut Names) {
     let key = |entry: &KernelProfile| {
         let operator = entry.operator.as_ref().map(|operator| operator.line());
@@ -259,8 +257,7 @@ fn notices(merged: &Merged, gpu: &str, timed: [u64; 2], left_out: &LeftOut) -> V
     notices
 }
 
-/// How many launches were timed, `timed_by_cupti` of them by CUPTI, which also times those in
-/// graphs.
+/// CUPTI also times launches in graphs.
 fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64) -> String {
     let by_events = timed - timed_by_cupti;
     let all = counted(launches + in_graphs, "launch", "launches");
@@ -282,7 +279,6 @@ fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64)
     }
 }
 
-/// Other activity beside the recorded launches.
 fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     let mut notices = Vec::new();
     let at_once = "kernels that ran at the same time took longer than alone";
@@ -312,14 +308,13 @@ fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     notices
 }
 
-/// Limit on the left-out kernels that are named.
 const NAMED_MAX: usize = 8;
 
 fn kernels(count: u64) -> String {
     counted(count, "kernel and shape", "kernels and shapes")
 }
 
-/// Notes about durations from an unusual kind of measurement.
+/// Notes about unusual measurements.
 const KINDS: [(Kind, &str); 2] = [
     (
         Kind::Share,

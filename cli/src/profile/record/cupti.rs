@@ -1,4 +1,4 @@
-//! Reports on CUPTI: which processes it timed, and why it did not time the others.
+//! Reports which processes CUPTI timed, and why it did not time the others.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,7 +8,7 @@ use protocol::recording::Cupti;
 use super::merge::Merged;
 use crate::profile::output::counted;
 
-/// The value of `--cupti` for the library; the reason if it names no file.
+/// The library's value for `--cupti`; an error if it names no file.
 pub(super) fn value_of(asked: &Path) -> Result<OsString, String> {
     if asked == Path::new("auto") || asked == Path::new("off") {
         return Ok(asked.into());
@@ -24,7 +24,7 @@ pub(super) fn value_of(asked: &Path) -> Result<OsString, String> {
     Ok(absolute.into_os_string())
 }
 
-/// A sentence for each way in which processes were not timed by CUPTI alone.
+/// A sentence for each reason why CUPTI alone did not time a process.
 pub(super) fn sentences(merged: &Merged) -> Vec<String> {
     let mut all = Vec::new();
     for (&is, &processes) in &merged.cupti {
@@ -68,7 +68,7 @@ fn sentence(is: Cupti) -> Option<String> {
     ))
 }
 
-/// The results of `cupti_result.h` on which an operator can act.
+/// Results of `cupti_result.h` on which an operator can act.
 fn meaning(result: u32) -> &'static str {
     match result {
         15 => " (not initialised)",

@@ -1,12 +1,10 @@
 //! Merges the records of all processes of a job.
 //!
-//! A process's record is merged soon after its end, and its file removed: a job of ten thousand
+//! A process's record is merged and its file removed soon after its end: a job of ten thousand
 //! processes has only as many files as live processes. A record is final when nobody holds its
-//! lock, which a process keeps as long as the file is open, and no process has that id: a program
-//! may close descriptors that are not its own.
-//!
-//! A file is mapped only once its first word shows that its pages have memory: mapping one that met
-//! a full file system would raise SIGBUS.
+//! lock, which a process keeps while the file is open, and no process has that id: a program may
+//! close descriptors that are not its own. A file is mapped only once its first word shows that its
+//! pages have memory: mapping a file that met a full file system would raise SIGBUS.
 //!
 //! Bounds: [`KERNELS_MAX`] kernels and shapes; about [`SAMPLES_MAX`] durations of each, beyond
 //! which one of two neighbours stands for both.
@@ -30,17 +28,14 @@ use serde_json::{Map, Value};
 use super::is_gone;
 use crate::out;
 
-/// Limit on the kernels and shapes of a job; launches of others count as [`Why::NoRoom`].
+/// Launches of further kernels and shapes count as [`Why::NoRoom`].
 const KERNELS_MAX: usize = 1 << 16;
-/// Limit on the durations kept for one of them.
 const SAMPLES_MAX: usize = 1024;
 
-/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// The GPU model.
     pub(super) gpu: String,
-    /// The driver's name of the kernel.
+    /// The driver's name.
     pub(super) name: String,
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
@@ -60,7 +55,7 @@ pub(super) struct Kernel {
     pub(super) kind: Kind,
     pub(super) measured: u64,
     pub(super) measured_ns: u64,
-    /// Durations, ns, each with the number that it stands for.
+    /// Durations, ns, each with its weight.
     pub(super) samples: Vec<(f32, f64)>,
 }
 
@@ -70,15 +65,14 @@ pub(super) struct Merged {
     pub(super) kernels: Vec<Kernel>,
     pub(super) gpus: HashMap<String, Measured>,
     pub(super) processes: u64,
-    /// Another job had processes on a GPU with a daemon.
     pub(super) is_beside_others: bool,
-    /// Processes that launched, by their use of CUPTI.
+    /// Processes with launches, by their use of CUPTI.
     pub(super) cupti: BTreeMap<Cupti, u64>,
     reasons: HashMap<&'static str, u64>,
     places: HashMap<Key, usize>,
 }
 
-/// The reasons, with their names in JSON.
+/// With their names in JSON.
 const REASONS: [(Why, &str); 18] = [
     (Why::Capture, "capture"),
     (Why::Crowded, "streams_share_queues"),
@@ -99,18 +93,18 @@ const REASONS: [(Why, &str); 18] = [
     (Why::CuptiUntimed, "cupti_without_times"),
     (Why::CuptiUnknown, "cupti_of_no_launch"),
 ];
-/// Entries of [`REASONS`] that do not say why a launch was not timed.
+/// These do not say why a launch was not timed.
 const NO_REASONS: [&str; 3] = ["graphs", "streams", "gated"];
 
 impl Merged {
-    /// Merges and removes the records in a folder whose processes have ended.
+    /// Merges and removes the records of ended processes.
     pub(super) fn take_ended(&mut self, folder: &Path) {
         for path in records(folder) {
             // An unreadable record is reported at the job's end.
             let Ok(Some((file, page))) = open(&path) else {
                 continue;
             };
-            // The record is read after this check, so that its final counts are included.
+            // Read the record after this check, so that its final counts are included.
             let is_over = file.try_lock().is_ok() && is_ended(page.pid.load(Ordering::Relaxed));
             // A record that cannot be removed is merged at the job's end.
             if is_over && fs::remove_file(&path).is_ok() {
@@ -119,7 +113,6 @@ impl Merged {
         }
     }
 
-    /// Merges all records in a folder.
     pub(super) fn add_all(&mut self, folder: &Path) {
         for path in records(folder) {
             match open(&path) {
@@ -134,7 +127,6 @@ impl Merged {
         self.launches() == 0
     }
 
-    /// All launches that have an entry.
     pub(super) fn launches(&self) -> u64 {
         let of = |kernel: &Kernel| kernel.launches + kernel.graph_launches;
         self.kernels.iter().map(of).sum()
@@ -146,7 +138,6 @@ impl Merged {
         count.copied().unwrap_or(0)
     }
 
-    /// Why launches were not timed, with counts.
     pub(super) fn reasons(&self) -> Value {
         let reasons = REASONS
             .iter()
@@ -183,7 +174,7 @@ impl Merged {
         }
     }
 
-    /// Adds a kernel to the entry of its key. Of two kinds of samples the better one stays.
+    /// Adds a kernel to its key's entry; of two kinds of samples the better one stays.
     pub(super) fn add(&mut self, kernel: Kernel) {
         let place = self.places.get(&kernel.key);
         let Some(known) = place.and_then(|&place| self.kernels.get_mut(place)) else {
@@ -221,7 +212,7 @@ impl Merged {
 }
 
 impl Kernel {
-    /// The quantile of all measured durations up to `most`, by nearest rank, ns.
+    /// By nearest rank over the durations up to `most`, ns.
     pub(super) fn quantile_ns(&self, per_mille: u32, most: f32) -> Option<f32> {
         let mut samples = self.samples.clone();
         samples.retain(|(ns, _)| *ns <= most);
@@ -237,7 +228,7 @@ impl Kernel {
         found.or(samples.last()).map(|(ns, _)| *ns)
     }
 
-    /// Halves the samples if they exceed twice the limit: one of two neighbours stands for both.
+    /// Halves samples beyond twice the limit: one of two neighbours stands for both.
     fn bound_samples(&mut self) {
         if self.samples.len() <= 2 * SAMPLES_MAX {
             return;
@@ -245,7 +236,7 @@ impl Kernel {
         self.samples.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let pairs = self.samples.chunks(2).enumerate();
         let halved = pairs.filter_map(|(place, pair)| {
-            // Keep the lesser and the greater one by turns, so that there is no bias.
+            // Keep the lesser and the greater one in turn, to avoid a bias.
             let kept = pair.get(place % 2).or(pair.first())?;
             Some((kept.0, pair.iter().map(|(_, weight)| weight).sum()))
         });
@@ -253,7 +244,6 @@ impl Kernel {
     }
 }
 
-/// The record files of a folder, process by process.
 fn records(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -264,7 +254,7 @@ fn records(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Opens a record that is in use; `None` if it is not, or no longer.
+/// `None` if the record is not in use yet, or removed.
 fn open(path: &Path) -> io::Result<Option<(File, Mapping<RecordPage>)>> {
     let opened = File::open(path).and_then(|file| {
         let mut magic = [0; size_of_val(&MAGIC)];
@@ -282,7 +272,6 @@ fn open(path: &Path) -> io::Result<Option<(File, Mapping<RecordPage>)>> {
     }
 }
 
-/// Whether no process has that id in this process's namespace.
 fn is_ended(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().filter(|&pid| pid > 0);
     pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
@@ -316,7 +305,7 @@ fn kernel_of(page: &RecordPage, entry: &Entry) -> Kernel {
     }
 }
 
-/// The device table's name of a GPU, else the driver's.
+/// The device table's name, else the driver's.
 fn model_name(gpu: &GpuWords) -> String {
     let name = gpu.name();
     let model = devices::model_of(&name).map(|device| device.name.clone());
@@ -405,7 +394,7 @@ pub(super) mod tests {
         assert_eq!(quantiles, [10.0, 10.0, 90.0]);
     }
 
-    /// A file as a process would leave it: of its full size, with `bytes` of it written.
+    /// A file as a process leaves it: of full size, with `bytes` written.
     fn record_of(folder: &Path, pid: u32, bytes: usize) -> PathBuf {
         let path = folder.join(format!("{pid}-1{FILE_SUFFIX}"));
         let file = File::create(&path).unwrap();

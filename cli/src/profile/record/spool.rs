@@ -1,7 +1,5 @@
-//! The folder where a job's processes record.
-//!
-//! A command owns its folder as long as it holds the folder's lock (flock(2)): process ids mean
-//! nothing where `/dev/shm` is shared with other containers.
+//! The folder where a job's processes record. A command owns it while it holds the folder's lock
+//! (flock(2)): process ids mean nothing where `/dev/shm` is shared with other containers.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -11,15 +9,14 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use tempfile::TempDir;
 
-/// Files in memory, which outlive a process and need no disk.
+/// Its files outlive a process and need no disk.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Prefix of a spool folder's name, before the command's process id, which is for people.
+/// The command's process id follows, for people.
 const FOLDER_PREFIX: &str = "pillion-spool-";
-/// Between its creation and its locking a folder may be taken for an abandoned one; limit on the
-/// retries.
+/// Limit on retries: before it is locked, a new folder looks abandoned to other commands.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// The folder, removed on drop.
+/// Removed on drop.
 pub(super) struct Spool {
     folder: TempDir,
     /// Closed in child programs.
@@ -27,7 +24,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Creates a folder for this user alone, and removes the folders that killed commands left.
+    /// Creates a folder for this user only, and removes folders of killed commands.
     pub(super) fn new() -> io::Result<Self> {
         let shared = Path::new(SHARED_MEMORY);
         remove_left(shared);
@@ -51,8 +48,8 @@ impl Spool {
         builder.prefix(&prefix);
         let folder = builder.tempdir_in(shared).or_else(|_| builder.tempdir())?;
         let lock = File::open(folder.path())?;
-        // If the file system has no locks, nobody removes folders either. The lock's other holder
-        // removes this folder.
+        // Without locks in the file system, nobody removes folders. The holder of the lock removes
+        // this one.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -64,7 +61,6 @@ impl Spool {
     }
 }
 
-/// Removes the folders whose lock nobody holds.
 fn remove_left(shared: &Path) {
     for entry in fs::read_dir(shared).into_iter().flatten().flatten() {
         let name = entry.file_name();
