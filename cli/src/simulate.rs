@@ -1,9 +1,8 @@
-//! `pillion simulate`: runs policies on the device model in virtual time.
-//!
-//! The experiments come from the options (one pair of jobs), from a scenario file, or from a suite.
-//! All three become [`sim::scenario::Scenario`]s, each with a run per seed. All input is checked
-//! before anything is run or written. Runs are independent and use all cores; results come in the
-//! order of the scenarios, and are the same byte by byte for this build on any number of cores.
+//! `pillion simulate`: runs policies on the device model in virtual time. Experiments come from the
+//! options (one pair of jobs), a scenario file, or a suite; all become
+//! [`sim::scenario::Scenario`]s, with a run per seed. All input is checked before anything is run
+//! or written. Runs are independent and use all cores; results come in the order of the scenarios,
+//! and are the same byte by byte for this build on any number of cores.
 
 mod cluster;
 mod comparison;
@@ -119,7 +118,7 @@ enum Command {
     Cluster(Box<cluster::Options>),
 }
 
-/// Exits 2 for unusable input: then nothing was run and nothing written.
+/// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(Command::Cluster(options)) = &options.command {
         return cluster::run(options);

@@ -1,10 +1,9 @@
-//! `pillion simulate cluster`: placement policies on recorded traces, in virtual time.
-//!
-//! What is run comes from a trace and a cluster, or from a suite. Two experiments are known
-//! ([`plan::What`]): weeks of jobs that come and end, and FGD's inflation, in which jobs come until
-//! the cluster is full. Everything is checked before anything is run or written. Runs are
-//! independent and use all cores; results come in the order of policies, then seeds, and are the
-//! same to the byte on any number of cores.
+//! `pillion simulate cluster`: placement policies on recorded traces, in virtual time. Runs come
+//! from a trace and a cluster, or from a suite, in two experiments ([`plan::What`]): weeks of jobs
+//! that arrive and end, and FGD's inflation, in which jobs arrive until the cluster is full. All
+//! input is checked before anything is run or written. Runs are independent and use all cores;
+//! results come in the order of policies, then seeds, and are the same to the byte on any number of
+//! cores.
 
 mod facts;
 mod mechanisms;
@@ -39,8 +38,8 @@ use crate::simulate::cluster::plan::Plan;
     docs/simulate.md (\"Clusters\") describes forms of traces, policies, suites and the numbers. The same \
     input gives the same output, byte for byte."
 )]
-// An option that `requires` one which conflicts with another that is there is let pass: so such
-// options name that other one, too.
+// clap lets an option pass that `requires` an option which conflicts with another given one, so
+// such options name that other option, too.
 pub(crate) struct Options {
     /// Jobs: openb's pods, Philly's, Muri's, Tiresias's or Gavel's jobs, or PAI's tasks.
     #[arg(
@@ -140,7 +139,7 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+/// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.suite.as_deref() == Some(pairs::NAME) {
         return pairs::run(options);

@@ -1,35 +1,33 @@
-//! What is kept of a run: the numbers of its line and of the pictures, without its million jobs.
+//! The kept numbers of a run: for its line and the pictures, without its million jobs.
 
 use cluster::Class;
 use cluster_sim::inflation::Allocation;
 use cluster_sim::outcome::{JobRecord, Outcome, Summary};
 use cluster_sim::play::Bounds;
 
-/// A run that is done.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// Number of its workload; 0 of weeks.
+    /// 0 of weeks.
     pub(crate) workload: usize,
-    /// Number of its policy in the plan.
+    /// In the plan.
     pub(crate) policy: usize,
     pub(crate) seed: u64,
     pub(crate) facts: Facts,
 }
 
-/// Its numbers.
 #[derive(Debug)]
 pub(crate) enum Facts {
     Weeks(Box<Weeks>),
     Inflation(Allocation),
 }
 
-/// Of jobs that come and end.
+/// Numbers of jobs that arrive and end.
 #[derive(Debug)]
 pub(crate) struct Weeks {
     pub(crate) gpus: usize,
     pub(crate) jobs: usize,
-    /// Jobs that waited to the end although an empty cluster would have room: under a policy that
-    /// never places them.
+    /// Jobs that waited to the end although an empty cluster has room: their policy never places
+    /// them.
     pub(crate) unplaced: usize,
     pub(crate) high_priority: Summary,
     pub(crate) best_effort: Summary,
@@ -37,25 +35,23 @@ pub(crate) struct Weeks {
     pub(crate) gpus_mean: f64,
     pub(crate) gpus_most: f64,
     pub(crate) gpus_daily: Vec<f64>,
-    /// Hours of GPUs with a job, to the last end.
+    /// Hours of GPUs with a job, until the last job ends.
     pub(crate) gpu_hours: f64,
-    /// Late ones of those with a promise, by the day of their arrival; none without one.
+    /// Late jobs of those with a promise, by day of arrival; none without such jobs.
     pub(crate) violations_daily: Vec<Option<f64>>,
-    /// Energy while GPUs have a job.
+    /// Energy of GPUs with a job.
     pub(crate) used_j: f64,
-    /// Energy while they have none.
+    /// Energy of GPUs without a job.
     pub(crate) idle_j: f64,
     pub(crate) bounds: Bounds,
-    /// Of best-effort jobs, time from arrival to end over time alone: [`QUANTILES`] quantiles from
-    /// the least to the greatest.
+    /// Of best-effort jobs, time from arrival to end over time alone: [`QUANTILES`] quantiles,
+    /// ascending.
     pub(crate) stretches: Vec<f64>,
 }
 
-/// Quantiles that are kept of a distribution.
 pub(crate) const QUANTILES: usize = 201;
 
 impl Weeks {
-    /// Of an outcome, on so many GPUs.
     pub(crate) fn new(outcome: Outcome, gpus: usize, bounds: Bounds) -> Self {
         let daily = outcome.promised_daily.iter();
         let daily = daily.map(|&(all, late)| (all > 0).then(|| late as f64 / all as f64));
@@ -98,7 +94,7 @@ fn stretches(jobs: &[JobRecord]) -> Vec<f64> {
     (0..QUANTILES).map(at).collect()
 }
 
-/// The mean of some values; none of none.
+/// None of no values.
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / f64::from(count))

@@ -1,6 +1,6 @@
 //! The suite `muxflow`: trainings of Philly beside online services, under six ways to share a GPU
-//! (`cluster_sim::muxflow`). What differs between its rows is no placement policy, so it has a line
-//! and a table of its own.
+//! (`cluster_sim::muxflow`). Its rows differ in no placement policy, so it has its own line and
+//! table.
 
 use std::env;
 use std::path::PathBuf;
@@ -18,14 +18,13 @@ use crate::simulate::cluster::Options;
 use crate::simulate::plan::DATA;
 use crate::status::table;
 
-/// Its name.
 pub(crate) const NAME: &str = "muxflow";
 
-/// Seeds from 1 on.
+/// From 1 on.
 const SEEDS: u64 = 10;
 const QUICK_SEEDS: u64 = 2;
 
-/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+/// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let jobs = jobs(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {

@@ -1,6 +1,6 @@
 //! The suite `oltunes`: requests of inference models on eight GPUs under policies that know
 //! latencies from an online predictor (`cluster_sim::oltunes`). Its rows are tasks of ms, so it has
-//! a line and a table of its own.
+//! its own line and table.
 
 use std::env;
 use std::path::PathBuf;
@@ -22,23 +22,22 @@ use crate::simulate::plan::DATA;
 use crate::simulate::runner::Progress;
 use crate::status::table;
 
-/// Its name.
 pub(crate) const NAME: &str = "oltunes";
 
-/// Seeds from [`FIRST_SEED`] on.
+/// From [`FIRST_SEED`] on.
 const SEEDS: u64 = 5;
 const QUICK_SEEDS: u64 = 1;
 
 /// Uniform, at random, recorded.
 const PATTERNS: usize = 3;
 
-/// A run counts as so much of the time of all, for the progress bar.
+/// A run's part of the progress bar.
 const RUN_MS: u64 = 1_000;
 
-/// Requests of a quick suite come for so long, s.
+/// Time in which requests of a quick suite arrive, s.
 const QUICK_SPAN_S: f64 = 10.0;
 
-/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+/// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let recorded = recorded(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {
@@ -97,7 +96,7 @@ fn loads(options: &Options) -> &'static [(&'static str, Load)] {
     if options.quick { &LOADS[..1] } else { &LOADS }
 }
 
-/// Ablations at the paper's load alone.
+/// Ablations run only at the paper's load.
 fn policies(load: Load) -> impl Iterator<Item = &'static str> {
     let ablations = if load == Load::TABLE_7 {
         &ABLATIONS[..]

@@ -1,8 +1,6 @@
-//! What `--out` writes of runs on clusters: results, a page with pictures and tables, the pictures
-//! alone.
-//!
-//! `report.html` stands alone: no script, nothing from elsewhere; colours follow the reader's light
-//! or dark setting. Each file is written whole or not at all.
+//! Writes the files of `--out`: results, a page with pictures and tables, the pictures.
+//! `report.html` is self-contained: no script, no external resource; colours follow the reader's
+//! light or dark setting. Each file is written whole or not at all.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +18,6 @@ use crate::simulate::cluster::results::{
 };
 use crate::svg::{STYLE, alone, escaped};
 
-/// One picture with what it is called and how it is read.
 struct Picture {
     key: String,
     title: String,
@@ -28,7 +25,7 @@ struct Picture {
     svg: String,
 }
 
-/// Writes everything into the folder, which is there; `lines` are those of the runs.
+/// Writes all files into the folder, which exists; `lines` are those of the runs.
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run], lines: &[Value]) -> Result<()> {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     out::file(folder, "results.jsonl", &text)?;
@@ -48,10 +45,9 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run], lines: &[Value]) -
     out::file(folder, "report.html", &page(plan, runs, &pictures))
 }
 
-/// What was allocated against what has arrived.
 fn allocation(plan: &Plan, runs: &[Run], number: usize, of: &Inflated) -> Picture {
     let last = last_pct(of);
-    // Below, all policies are the same.
+    // Below, all policies are equal.
     let from = if last > 100 { 50 } else { 0 };
     let policies = plan.policies.iter().enumerate();
     let lines: Vec<Line<'_>> = policies
@@ -125,7 +121,7 @@ fn of_weeks(plan: &Plan, runs: &[Run]) -> Vec<Picture> {
     pictures
 }
 
-/// A line for each policy: the mean over seeds of each day's value, for days that have one.
+/// A line for each policy: the mean over seeds of each day that has a value.
 fn daily<'a>(
     plan: &'a Plan,
     runs: &[Run],
@@ -138,7 +134,7 @@ fn daily<'a>(
             let days = weeks(&own).map(|w| w.gpus_daily.len()).max().unwrap_or(0);
             let point = |day: usize| {
                 let value = mean(weeks(&own).filter_map(|w| value(w, day)))?;
-                // In the middle of its day.
+                // The middle of the day.
                 Some((day as f64 + 0.5, value))
             };
             Line {
@@ -151,7 +147,6 @@ fn daily<'a>(
         .collect()
 }
 
-/// The ends of an axis of days.
 fn days(lines: &[Line<'_>]) -> (f64, f64) {
     let last = lines.iter().filter_map(|line| line.points.last());
     (0.0, last.map(|(day, _)| day.ceil()).fold(1.0, f64::max))
@@ -179,7 +174,7 @@ fn gpus(plan: &Plan, runs: &[Run]) -> Picture {
     }
 }
 
-/// None where no job has a promise.
+/// None if no job has a promise.
 fn violations(plan: &Plan, runs: &[Run]) -> Option<Picture> {
     let value = |weeks: &Weeks, day: usize| Some(100.0 * (*weeks.violations_daily.get(day)?)?);
     let lines = daily(plan, runs, value);
@@ -204,7 +199,7 @@ fn violations(plan: &Plan, runs: &[Run]) -> Option<Picture> {
     })
 }
 
-/// None without a best-effort job that has ended.
+/// None if no best-effort job has ended.
 fn completion(plan: &Plan, runs: &[Run]) -> Option<Picture> {
     let policies = plan.policies.iter().enumerate();
     let lines: Vec<Line<'_>> = policies
@@ -225,7 +220,7 @@ fn completion(plan: &Plan, runs: &[Run]) -> Option<Picture> {
         .collect();
     let points = || lines.iter().flat_map(|line| &line.points);
     let least = points().map(|(times, _)| *times).reduce(f64::min)?;
-    // A few jobs that wait for weeks would take all of the width.
+    // A few jobs that wait for weeks would take all the width.
     let most = points()
         .filter(|(_, share)| *share <= 99.0)
         .map(|(times, _)| *times)
@@ -297,7 +292,6 @@ fn page(plan: &Plan, runs: &[Run], pictures: &[Picture]) -> String {
     )
 }
 
-/// What the jobs need by arithmetic alone.
 fn bounds(runs: &[Run]) -> Option<String> {
     let all = || {
         runs.iter().filter_map(|run| match &run.facts {

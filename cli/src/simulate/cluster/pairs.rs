@@ -1,6 +1,5 @@
 //! The suite `mudi`: which service a training runs beside. Its policies are orders of services
-//! (`cluster_sim::services`), not those of the registry, so it has a plan, a line and a table of
-//! its own.
+//! (`cluster_sim::services`), not those of the registry, so it has its own plan, line and table.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -23,23 +22,22 @@ use crate::simulate::plan::{DATA, meant};
 use crate::simulate::runner::Progress;
 use crate::status::table;
 
-/// Its name.
 pub(crate) const NAME: &str = "mudi";
 
-/// GPUs and trainings, as in Mudi's simulated cluster.
+/// As in Mudi's simulated cluster.
 const GPUS: u32 = 1000;
 const TASKS: usize = 5000;
 
-/// By how much the recorded times are divided: as published, and not at all.
+/// Divisors of the recorded times: the published one, and none.
 const LOADS: [f64; 2] = [80.0, 1.0];
 
 const SEEDS: [u64; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 const QUICK_SEEDS: usize = 2;
 
-/// Before that day Philly has hardly any trainings.
+/// Philly has hardly any trainings before that day.
 const FROM_S: f64 = cluster_sim::days::PHILLY_FROM_DAY * 86_400.0;
 
-/// A run counts as so much of the time of all, for the progress bar.
+/// A run's part of the progress bar.
 const RUN_NS: u64 = 1_000_000_000;
 
 struct Plan {
@@ -50,7 +48,7 @@ struct Plan {
     known: Known,
 }
 
-/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+/// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {
@@ -133,7 +131,7 @@ impl Plan {
         }
     }
 
-    /// Of all runs, in the order of loads, policies and seeds, on all cores.
+    /// In the order of loads, policies and seeds; runs on all cores.
     fn outcomes(&self) -> Vec<Outcome> {
         let policies = || self.policies.iter();
         let of_load = |load| policies().map(move |&policy| (load, policy));
@@ -162,7 +160,7 @@ impl Plan {
     }
 }
 
-/// Submissions in seconds, in order.
+/// Ascending, s.
 fn submits(data: &Path) -> Result<Vec<f64>> {
     let path = data.join("traces/philly_processed/philly_every2nd.csv");
     let jobs = traces::read(&path, philly::jobs)?;
@@ -198,8 +196,8 @@ fn line(load: f64, policy: &str, seed: u64, of: &Outcome) -> Value {
     })
 }
 
-/// Means over seeds, and completion, waiting and makespan as parts of those of `exhaustive` if that
-/// was run.
+/// Means over seeds; completion, waiting and makespan also relative to `exhaustive` if that was
+/// run.
 fn print(load: f64, rows: &[(&str, Vec<Outcome>)]) -> Result<(), Failure> {
     let of = |outcomes: &[Outcome], value: fn(&Outcome) -> f64| {
         mean(outcomes.iter().map(value)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What is to be run on a cluster: from options or a suite, all of it checked.
+//! Plans runs on a cluster, from options or a suite, and checks all input.
 
 use std::path::{Path, PathBuf};
 
@@ -17,67 +17,57 @@ use crate::simulate::cluster::Options;
 use crate::simulate::cluster::suites::{self, Suite};
 use crate::simulate::plan::{DATA, meant};
 
-/// Everything that is to be run, in order.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The suite, if it is one.
     pub(crate) suite: Option<&'static Suite>,
-    /// The trace, as its file is named, without its ending; of a suite of weeks its name.
+    /// The trace's file name without its ending, or the name of a suite of weeks.
     pub(crate) trace: String,
     pub(crate) policies: Vec<Chosen>,
     pub(crate) seeds: Vec<u64>,
     pub(crate) what: What,
-    /// What a reader of the results must know, a line each.
+    /// Notes for a reader of the results, a line each.
     pub(crate) notes: Vec<String>,
 }
 
-/// The experiments.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// Jobs come and end; what is played for each seed of the plan.
+    /// Jobs arrive and end; one for each seed of the plan.
     Weeks(Vec<Play>),
-    /// Jobs come until the cluster is full, on each of these workloads.
+    /// Jobs arrive until the cluster is full, on each of these workloads.
     Inflation(Vec<Inflated>),
 }
 
-/// A workload of inflation.
 #[derive(Debug)]
 pub(crate) struct Inflated {
-    /// As its file is named, without its ending.
+    /// Its file name without the ending.
     pub(crate) name: String,
     pub(crate) inventory: Inventory,
     pub(crate) jobs: Vec<JobSpec>,
-    /// How much of the GPUs all jobs together ask for.
+    /// The part of the GPUs that all jobs together request.
     pub(crate) target: f64,
-    /// The published results, if this is the published experiment; else none.
+    /// Published results, if this is the published experiment.
     pub(crate) published: Vec<openb::Allocation>,
 }
 
-/// Most GPUs of a cluster.
 const GPUS_MAX: u32 = 100_000;
 
-/// Most days of a run.
 const DAYS_MAX: u32 = 3_650;
 
-/// Least of a cluster's GPUs that inflation asks for: results are by per cent.
+/// Least part of a cluster's GPUs that inflation requests: results are by per cent.
 const INFLATE_MIN: f64 = 0.01;
 
-/// Most of a cluster's GPUs that inflation asks for.
 const INFLATE_MAX: f64 = 10.0;
 
-/// Of a cluster that no option describes.
+/// Defaults.
 const NODE_GPUS: u32 = 8;
 const DEVICE: &str = "V100-SXM2-16GB";
 const PAIRS_GPU: &str = "v100";
 
-/// The GPUs of the cluster of FGD's publication.
+/// In FGD's publication.
 const PUBLISHED_GPUS: usize = 6_212;
 
 impl Plan {
-    /// The plan that the options describe.
-    ///
-    /// # Errors
-    /// Anything that is wrong in them or in a file that they name.
+    /// Fails for any mistake in the options or in a file that they name.
     pub(crate) fn of(options: &Options) -> Result<Self> {
         let named = named(&options.policy)?;
         each_once("--seeds", &options.seeds)?;
@@ -235,7 +225,6 @@ impl Plan {
         })
     }
 
-    /// The number of all runs.
     pub(crate) fn runs(&self) -> usize {
         let workloads = match &self.what {
             What::Weeks(_) => 1,
@@ -245,7 +234,6 @@ impl Plan {
     }
 }
 
-/// Nothing is run twice.
 pub(crate) fn each_once<T: PartialEq + std::fmt::Display>(option: &str, all: &[T]) -> Result<()> {
     for (index, one) in all.iter().enumerate() {
         ensure!(
@@ -256,7 +244,7 @@ pub(crate) fn each_once<T: PartialEq + std::fmt::Display>(option: &str, all: &[T
     Ok(())
 }
 
-/// The error, with the option that would help.
+/// Adds the option that helps.
 fn hinted(error: replay::ReplayError) -> anyhow::Error {
     let hint = match error {
         replay::ReplayError::NeedsPairs { .. } => "; --pairs FILE provides them",
@@ -266,7 +254,7 @@ fn hinted(error: replay::ReplayError) -> anyhow::Error {
     anyhow!("{error}{hint}")
 }
 
-/// The policies of those names, each once.
+/// Each policy once.
 fn named(names: &[String]) -> Result<Vec<Chosen>> {
     let all: Vec<&str> = registry::ALL.iter().map(|entry| entry.name).collect();
     let mut policies: Vec<Chosen> = Vec::new();
@@ -282,7 +270,6 @@ fn named(names: &[String]) -> Result<Vec<Chosen>> {
     Ok(policies)
 }
 
-/// The policies that were asked for, or these.
 fn or(asked: Vec<Chosen>, own: impl Iterator<Item = &'static str>) -> Result<Vec<Chosen>> {
     if !asked.is_empty() {
         return Ok(asked);
@@ -290,13 +277,13 @@ fn or(asked: Vec<Chosen>, own: impl Iterator<Item = &'static str>) -> Result<Vec
     Ok(own.map(registry::chosen).collect::<Result<_, _>>()?)
 }
 
-/// All policies but those that lack a part, which are there to show what it is worth.
+/// Leaves out the policies that lack a part, which show the worth of that part.
 fn whole() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|entry| entry.name);
     names.filter(|name| !name.contains("-without-"))
 }
 
-/// In inflation jobs hold what they ask for.
+/// In inflation, jobs hold exactly their request.
 fn as_asked_for(policies: &[Chosen]) -> Result<()> {
     match policies.iter().find(|policy| policy.name.contains('@')) {
         Some(policy) => Err(anyhow!(
@@ -327,7 +314,6 @@ fn inventory(options: &Options) -> Result<Inventory> {
     Ok(sources::uniform(&device, gpus, node_gpus)?)
 }
 
-/// A ratio in thousandths.
 fn slo_milli(ratio: f64) -> Result<u32> {
     ensure!(
         (0.001..=1000.0).contains(&ratio),
@@ -348,7 +334,7 @@ fn neighbours(word: Option<&str>) -> Result<Neighbours> {
     }
 }
 
-/// The generator of the published runs has seeds of 32 bits.
+/// The published runs' generator has 32-bit seeds.
 fn short_seeds(seeds: &[u64]) -> Result<()> {
     match seeds.iter().find(|&&seed| u32::try_from(seed).is_err()) {
         Some(seed) => Err(anyhow!(

@@ -1,5 +1,5 @@
-//! The pictures of runs on clusters: lines by time, by what has arrived, and by how much longer
-//! jobs take; bars of energy. Every policy has one colour, by its place in the plan.
+//! The pictures of runs on clusters: lines by time, by requested GPUs, and by how much longer jobs
+//! take; bars of energy. Every policy has one colour, by its place in the plan.
 
 use std::fmt::Write as _;
 
@@ -10,19 +10,16 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = WIDTH - 30.0;
 const HEIGHT: f64 = 340.0;
 
-/// A line of a picture.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     pub(crate) name: &'a str,
-    /// Number of its colour.
     pub(crate) colour: usize,
     /// From left to right.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Points beside it: what was published.
+    /// The published points.
     pub(crate) beside: Vec<(f64, f64)>,
 }
 
-/// How values become places, and what they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale<'a> {
     pub(crate) ends: (f64, f64),
@@ -40,7 +37,7 @@ impl Scale<'_> {
     }
 }
 
-/// Lines over each other. `title` is what a reader who cannot see it is told.
+/// `title` is the text for a reader who cannot see the picture.
 pub(crate) fn lines(title: &str, lines: &[Line<'_>], across: &Scale<'_>, up: &Scale<'_>) -> String {
     let mut body = String::new();
     let entries = lines.iter().map(|line| (line.name, colour(line.colour)));
@@ -96,7 +93,7 @@ fn draw(svg: &mut String, places: &[(f64, f64)], beside: &[(f64, f64)], colour: 
     }
 }
 
-/// A bar for each policy: MWh of GPUs with a job, and behind it of those without.
+/// A bar for each policy: MWh of GPUs with a job, then of GPUs without.
 pub(crate) fn energy(rows: &[(&str, f64, f64)]) -> String {
     const LEFT: f64 = 170.0;
     const ROW: f64 = 26.0;
@@ -138,7 +135,6 @@ pub(crate) fn energy(rows: &[(&str, f64, f64)]) -> String {
     svg
 }
 
-/// The class of a colour.
 fn colour(number: usize) -> String {
     format!("s{}", number % COLOURS)
 }

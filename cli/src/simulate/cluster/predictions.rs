@@ -1,6 +1,6 @@
 //! The suite `predict`: how well the online predictor (`learn::predictor`) predicts throughputs
-//! that Gavel's authors measured, judged by samples that the predictor has not seen. No job is
-//! placed, so the suite has lines and tables of its own.
+//! that Gavel's authors measured, judged by unseen samples. It places no job, so it has its own
+//! lines and tables.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,17 +24,16 @@ use crate::simulate::plan::DATA;
 use crate::simulate::runner::Progress;
 use crate::status::table;
 
-/// Its name.
 pub(crate) const NAME: &str = "predict";
 
-/// Orders of samples; settings were chosen with others.
+/// Orders of samples; other orders were used to choose the settings.
 const SEEDS: [u64; 3] = [1, 2, 3];
 const QUICK_SEEDS: usize = 1;
 
-/// Samples learnt when all others are predicted. OLTunes states what it reaches with the last two.
+/// Learnt samples before all others are predicted. OLTunes states its results for the last two.
 const COUNTS: [usize; 4] = [100, 200, 500, 1400];
 
-/// Samples of a network or GPU that are learnt before the rest of it is predicted.
+/// Learnt samples of a network or GPU before the rest of it is predicted.
 const SHOTS: [usize; 2] = [0, 40];
 const QUICK_SHOTS: usize = 1;
 
@@ -45,7 +44,7 @@ const TARGETS: [(Target, &str); 2] = [
 
 const LEFT: [(Left, &str); 2] = [(Left::Gpu, "gpu"), (Left::Network, "network")];
 
-/// A run counts as so much of the time of all, for the progress bar.
+/// A run's part of the progress bar.
 const RUN_MS: u64 = 1_000;
 
 struct Plan {
@@ -54,14 +53,14 @@ struct Plan {
     shots: &'static [usize],
 }
 
-/// What was kept from the predictor, how many samples of it were learnt, and what came out.
+/// Samples that the predictor did not see, the number of those it learnt, and the results.
 struct Kept {
     left: &'static str,
     shots: usize,
     all: Vec<Unseen>,
 }
 
-/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+/// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {
@@ -142,7 +141,7 @@ impl Plan {
         Ok(reports)
     }
 
-    /// In the order of the first seed.
+    /// With the first seed's order.
     fn kept(&self, samples: &[Sample], step: &mut impl FnMut()) -> Result<Vec<Kept>> {
         let mut kept = Vec::new();
         for (of, left) in LEFT {
@@ -234,7 +233,6 @@ fn print(target: &str, samples: usize, reports: &[Report], kept: &[Kept]) -> Res
     ))
 }
 
-/// Means.
 fn row(name: String, of: &[&Accuracy]) -> [String; 6] {
     let part = |read: fn(&Accuracy) -> f64| {
         let value = mean(of.iter().map(|&one| read(one))).unwrap_or_default();
@@ -250,7 +248,7 @@ fn row(name: String, of: &[&Accuracy]) -> [String; 6] {
     ]
 }
 
-/// Which learner was served last, from which sample on, and how often that changed.
+/// The learner served last, since which sample, and the number of changes.
 fn served(changes: &[(u64, Learner)]) -> String {
     let name = |learner| match learner {
         Learner::Machine => "machine",
@@ -268,7 +266,7 @@ fn served(changes: &[(u64, Learner)]) -> String {
     }
 }
 
-/// Writes the model file of a predictor that has learnt all samples, and reads it again.
+/// Writes a model that has learnt all samples, and reads it again.
 fn write_model(folder: &Path, target: &str, samples: &[Sample], seed: u64) -> Result<()> {
     let mut online = Online::new(Settings::default())?;
     let samples = shuffled(samples, seed);

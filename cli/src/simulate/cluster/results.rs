@@ -13,7 +13,6 @@ use crate::simulate::cluster::facts::{Facts, Run, Weeks, mean};
 use crate::simulate::cluster::plan::{Inflated, Plan, What};
 use crate::status::table;
 
-/// Of the table of weeks.
 pub(crate) const WEEKS: [&str; 13] = [
     "POLICY",
     "seeds",
@@ -30,7 +29,7 @@ pub(crate) const WEEKS: [&str; 13] = [
     "makespan",
 ];
 
-/// One run as JSON; `docs/simulate.md` has every field.
+/// `docs/simulate.md` lists every field.
 pub(crate) fn line(plan: &Plan, run: &Run) -> Value {
     let mut line = json!({
         "schema_version": 1,
@@ -82,7 +81,7 @@ fn weeks_json(weeks: &Weeks) -> Value {
 }
 
 fn summary_json(of: &Summary) -> Value {
-    // The sum of nothing is −0, which a reader need not see.
+    // An empty sum is −0.
     let positive = |value: f64| value + 0.0;
     json!({
         "jobs": of.jobs,
@@ -123,8 +122,8 @@ fn inflation_json(
     })
 }
 
-/// Per cent of arrived at which what is allocated is shown: those of the publication that the run
-/// reaches, and the last.
+/// Per cent requested at which allocations are shown: the publication's, as far as the run goes,
+/// and the last.
 pub(crate) fn columns(of: &Inflated) -> Vec<u32> {
     let last = last_pct(of);
     let mut columns: Vec<u32> = ASKED_PCT.into_iter().filter(|&pct| pct < last).collect();
@@ -132,17 +131,16 @@ pub(crate) fn columns(of: &Inflated) -> Vec<u32> {
     columns
 }
 
-/// Per cent of the GPUs that all jobs together ask for.
+/// Per cent of the GPUs that all jobs together request.
 pub(crate) fn last_pct(of: &Inflated) -> u32 {
     (of.target * 100.0).round() as u32
 }
 
-/// The published rows of that policy on that workload.
 pub(crate) fn published<'a>(of: &'a Inflated, policy: &str) -> Vec<&'a openb::Allocation> {
     fgd::published(&of.published, &of.name, policy)
 }
 
-/// Published means over the seeds of these runs, by column of [`ASKED_PCT`], if all were published.
+/// Means over these seeds, by column of [`ASKED_PCT`]; none if one was not published.
 pub(crate) fn published_means(of: &Inflated, policy: &str, seeds: &[u64]) -> Option<Vec<f64>> {
     let rows = published(of, policy);
     let row = |seed: &u64| rows.iter().find(|row| row.seed == *seed);
@@ -151,7 +149,7 @@ pub(crate) fn published_means(of: &Inflated, policy: &str, seeds: &[u64]) -> Opt
     (0..ASKED_PCT.len()).map(column).collect()
 }
 
-/// Mean over these runs of what was allocated when so much had arrived.
+/// Mean allocation when that many per cent had been requested.
 pub(crate) fn allocated_mean(runs: &[&Run], pct: u32) -> Option<f64> {
     let at = |allocation: &Allocation| allocation.at(pct as usize);
     mean(allocations(runs).filter_map(at))
@@ -164,7 +162,6 @@ fn allocations<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Allocation> {
     })
 }
 
-/// The facts of runs of weeks.
 pub(crate) fn weeks<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Weeks> {
     runs.iter().filter_map(|run| match &run.facts {
         Facts::Weeks(weeks) => Some(&**weeks),
@@ -172,13 +169,11 @@ pub(crate) fn weeks<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Weeks> {
     })
 }
 
-/// The runs of one policy on one workload, one for each seed.
 pub(crate) fn of_policy<'a>(runs: &'a [Run], workload: usize, policy: usize) -> Vec<&'a Run> {
     let own = |run: &&'a Run| run.workload == workload && run.policy == policy;
     runs.iter().filter(own).collect()
 }
 
-/// What a table is of, its headings and its rows.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -247,7 +242,6 @@ fn weeks_row(policy: &str, runs: &[&Run]) -> Option<Vec<String>> {
     ])
 }
 
-/// A time of any size, for people.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.1} s"),
@@ -298,8 +292,7 @@ fn inflation_table(plan: &Plan, runs: &[Run], number: usize, of: &Inflated) -> T
     }
 }
 
-/// What was published at the end, how far ours is from it, and the greatest difference in any
-/// column.
+/// The published end, our difference from it, and the greatest difference in any column.
 fn beside_published(plan: &Plan, of: &Inflated, policy: &str, own: &[&Run]) -> [String; 3] {
     let Some(means) = published_means(of, policy, &plan.seeds) else {
         return ["-", "-", "-"].map(str::to_owned);
@@ -307,7 +300,7 @@ fn beside_published(plan: &Plan, of: &Inflated, policy: &str, own: &[&Run]) -> [
     let gap = |(&pct, theirs): (&u32, &f64)| Some(allocated_mean(own, pct)? - theirs);
     let gaps: Vec<f64> = ASKED_PCT.iter().zip(&means).filter_map(gap).collect();
     let furthest = gaps.iter().map(|gap| gap.abs()).reduce(f64::max);
-    // Without the sign of a zero.
+    // Removes the sign of a zero.
     let rounded = |value: f64| (100.0 * value).round() / 100.0 + 0.0;
     let signed =
         |gap: Option<f64>| gap.map_or("-".to_owned(), |gap| format!("{:+.2}", rounded(gap)));
@@ -322,7 +315,6 @@ fn shown(value: Option<f64>, decimals: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// Prints the tables, and how they are read.
 pub(crate) fn print_tables(plan: &Plan, runs: &[Run]) -> Result<(), Failure> {
     for of in tables(plan, runs) {
         let headings: Vec<&str> = of.headings.iter().map(String::as_str).collect();
@@ -335,7 +327,6 @@ pub(crate) fn print_tables(plan: &Plan, runs: &[Run]) -> Result<(), Failure> {
     out::line(format_args!("{}", explanation(plan)))
 }
 
-/// How the tables are read.
 pub(crate) fn explanation(plan: &Plan) -> String {
     let runs = plan.runs();
     match plan.what {

@@ -16,13 +16,11 @@ use crate::simulate::cluster::facts::{Facts, Run, Weeks};
 use crate::simulate::cluster::plan::{Plan, What};
 use crate::simulate::runner::Progress;
 
-/// A run of inflation counts as so much of the time of all, for the progress bar.
+/// A run's part of the progress bar.
 const INFLATION_NS: u64 = 1_000_000_000;
 
-/// Runs everything; `listen` hears of each run in the plan's order, as soon as its turn has come.
-///
-/// # Errors
-/// Those of `listen`.
+/// Runs everything; calls `listen` for each run in the plan's order, as soon as its turn has come.
+/// Fails as `listen` does.
 pub(crate) fn run_all(
     plan: &Plan,
     mut listen: impl FnMut(Run) -> Result<(), Failure>,
@@ -42,7 +40,7 @@ pub(crate) fn run_all(
                     let Some(task) = work.tasks.get(number) else {
                         return;
                     };
-                    // Nobody listens any more where something failed.
+                    // The receiver is gone if something failed.
                     if sender.send((number, work.run(*task, progress))).is_err() {
                         return;
                     }
@@ -58,7 +56,7 @@ pub(crate) fn run_all(
     })
 }
 
-/// Runs in the order of their numbers; those that are early wait.
+/// Early runs wait.
 fn in_order(
     receiver: &mpsc::Receiver<(usize, Run)>,
     mut listen: impl FnMut(Run, usize) -> Result<(), Failure>,
@@ -75,7 +73,7 @@ fn in_order(
     Ok(())
 }
 
-/// One run of a plan: numbers of workload, policy and seed.
+/// Indices in the plan.
 #[derive(Clone, Copy)]
 struct Task {
     workload: usize,
@@ -86,7 +84,7 @@ struct Task {
 struct Work<'p> {
     plan: &'p Plan,
     tasks: Vec<Task>,
-    /// By seed: all policies have the same.
+    /// By seed, equal for all policies.
     bounds: Vec<OnceLock<Bounds>>,
 }
 
@@ -109,7 +107,6 @@ impl<'p> Work<'p> {
         }
     }
 
-    /// Virtual time of all runs.
     fn total_ns(&self) -> u64 {
         let of = |task: &Task| match &self.plan.what {
             What::Weeks(plays) => plays[task.seed].physics.horizon_ns,
@@ -134,7 +131,7 @@ impl<'p> Work<'p> {
             }
             What::Inflation(workloads) => {
                 let of = &workloads[task.workload];
-                // The plan has seeds of 32 bits only.
+                // The plan ensures 32-bit seeds.
                 let short = u32::try_from(seed).unwrap_or(u32::MAX);
                 let allocation = fgd::run(&of.inventory, &of.jobs, of.target, chosen.entry, short);
                 progress.add(INFLATION_NS / 1_000_000);
@@ -150,7 +147,7 @@ impl<'p> Work<'p> {
     }
 }
 
-/// Reports the progress every hundredth of a run.
+/// Reports every hundredth of a run.
 struct Told<'p> {
     progress: &'p Progress,
     step_ns: u64,

@@ -1,4 +1,4 @@
-//! Suites of experiments on clusters: a table, and how each is read from recorded data.
+//! Suites of cluster experiments, and how each is read from recorded data.
 
 use std::path::Path;
 
@@ -11,25 +11,20 @@ use cluster_sim::traces::{self, openb};
 
 use crate::simulate::cluster::plan::{Inflated, What};
 
-/// A suite.
 #[derive(Debug)]
 pub(crate) struct Suite {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// What it is, in a line.
+    /// One line.
     pub(crate) about: &'static str,
-    /// Its policies, by name.
     pub(crate) policies: &'static [&'static str],
-    /// Its seeds.
     pub(crate) seeds: &'static [u64],
-    /// Of these, in a quick suite.
+    /// Number of seeds of a quick suite.
     quick_seeds: usize,
-    /// Whether `--neighbours` means something.
+    /// Whether `--neighbours` applies.
     pub(crate) has_neighbours: bool,
     build: fn(&Path, &Setting<'_>) -> Result<What>,
 }
 
-/// What a suite is built with.
 #[derive(Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) seeds: &'a [u64],
@@ -68,7 +63,7 @@ const SUITES: &[Suite] = &[
             "fgd@promised",
             "pillion",
         ],
-        // Numbers of policies were chosen on seed 1.
+        // Seed 1 was used to choose numbers of policies.
         seeds: &[2, 3],
         quick_seeds: 1,
         has_neighbours: true,
@@ -76,20 +71,17 @@ const SUITES: &[Suite] = &[
     },
 ];
 
-/// Days of a quick run of weeks.
+/// Of a quick run of weeks.
 const QUICK_DAYS: u32 = 5;
 
-/// The folder of openb's files in that of recorded data.
+/// The folder of openb's files in the recorded data.
 pub(crate) const OPENB: &str = "traces/alibaba_gpu_v2023_openb";
 
-/// FGD's published results, there.
+/// FGD's published results, in that folder.
 pub(crate) const PUBLISHED: &str = "fgd_allocation_expected.csv";
 
 impl Suite {
-    /// The suite of that name.
-    ///
-    /// # Errors
-    /// None has it: the error names all.
+    /// Fails for an unknown name, and lists all names.
     pub(crate) fn by_name(name: &str) -> Result<&'static Self> {
         let found = SUITES.iter().find(|suite| suite.name == name);
         found.ok_or_else(|| {
@@ -102,7 +94,6 @@ impl Suite {
         })
     }
 
-    /// Its seeds, or those of a quick suite.
     pub(crate) fn seeds(&self, is_quick: bool) -> Vec<u64> {
         let count = if is_quick {
             self.quick_seeds
@@ -112,10 +103,7 @@ impl Suite {
         self.seeds[..count].to_vec()
     }
 
-    /// Its experiment, from the recorded data in that folder.
-    ///
-    /// # Errors
-    /// What is wrong with the data.
+    /// Fails for wrong recorded data in the folder `data`.
     pub(crate) fn build(&self, data: &Path, setting: &Setting<'_>) -> Result<What> {
         (self.build)(data, setting).with_context(|| format!("--suite {}", self.name))
     }
