@@ -1,9 +1,7 @@
-//! Compares policies under each of the swept values: one table for many pairs of jobs.
-//!
-//! A column is a policy (with its label where several settings of one are compared). A row is one
-//! combination of the other swept values, except the jobs; a cell covers all pairs of jobs. If
-//! nothing else was swept, the policies are the rows. The same table is printed for people and
-//! written as Markdown.
+//! Compares policies under each swept value: one table for many pairs of jobs. A column is a policy
+//! (with its label where several settings of one are compared). A row is a combination of the other
+//! swept values, except the jobs; a cell covers all pairs of jobs. If nothing else was swept, the
+//! policies are the rows. People get the same table as the Markdown.
 
 use std::fmt::Write as _;
 
@@ -21,19 +19,16 @@ pub(crate) struct Comparison {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// The summary of one cell's groups.
 struct Cell {
-    /// Slowdown of the 99th percentile against alone: mean of the pairs, and the greatest.
+    /// Of the 99th percentile against alone: mean of the pairs, and the greatest.
     slowdown: Option<(f64, f64)>,
-    /// Rates of all best-effort jobs, each relative to its rate alone, summed: mean of the pairs,
-    /// and the least.
+    /// Sum of best-effort rates, each over its rate alone: mean of the pairs, and the least.
     share: Option<(f64, f64)>,
     /// Aborted runs.
     overrun: usize,
 }
 
 impl Comparison {
-    /// Builds the table of one part's groups.
     pub(crate) fn of(groups: &[Group<'_>]) -> Self {
         let mut rows: Vec<String> = Vec::new();
         let mut columns: Vec<String> = Vec::new();
@@ -63,7 +58,6 @@ impl Comparison {
         }
     }
 
-    /// One row per policy.
     fn of_policies(policies: &[String], cell: impl Fn(&str) -> Cell) -> Self {
         let headings = ["", "HP p99 over alone", "worst", "BE share", "least"];
         let rows = policies.iter().map(|policy| {
@@ -109,7 +103,7 @@ impl Cell {
         }
     }
 
-    /// The mean and, with several pairs, the worst; the share; the aborted runs.
+    /// The worst only if there are several pairs.
     fn shown(&self) -> String {
         let slowdown = match self.slowdown {
             None => "-".to_owned(),
@@ -124,8 +118,8 @@ impl Cell {
     }
 }
 
-/// Whether the plan is a suite that compares policies, or a file that compares more than policies
-/// and pairs of jobs.
+/// True for suites that compare policies, and files that sweep more than policies and pairs of
+/// jobs.
 pub(crate) fn is_wanted(plan: &Plan) -> bool {
     if let Some(suite) = plan.suite {
         return suite.why().is_none() && !suite.judges_targets();
@@ -134,7 +128,7 @@ pub(crate) fn is_wanted(plan: &Plan) -> bool {
     swept.into_iter().any(|swept| is_of_row(&swept.path))
 }
 
-/// `tables.md` of `--out`: the table of each part.
+/// `tables.md` of `--out`.
 pub(crate) fn document(plan: &Plan, parts: &[(String, Comparison)], lines: &[Value]) -> String {
     let (name, about, how) = match plan.suite {
         Some(suite) => (
@@ -170,7 +164,7 @@ pub(crate) const EXPLANATION: &str = "In each cell: the high-priority job's 99th
      per iteration), mean of the pairs of jobs with the worst pair in brackets; then the rate of the best-effort jobs, as a \
      share of the rate that one of them has alone.";
 
-/// The row of a group: all swept values except the policy and whole jobs.
+/// All swept values except the policy and whole jobs.
 fn row(group: &Group<'_>) -> String {
     let swept = group.scenario.swept.iter();
     let of_row = swept.filter(|swept| is_of_row(&swept.path));

@@ -1,4 +1,4 @@
-//! Evaluates runs: each job against itself alone, and means over the seeds of a scenario.
+//! Evaluates runs: each job against itself alone, and means over a scenario's seeds.
 
 use sim::scenario::Scenario;
 use sim::{JobClass, JobKind, JobOutcome, Share};
@@ -7,10 +7,9 @@ use crate::simulate::plan::Part;
 use crate::simulate::results::sharing_name;
 use crate::simulate::runner::Run;
 
-/// One job of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Measures {
-    /// Its index in the scenario.
+    /// Index in the scenario.
     pub(crate) index: usize,
     pub(crate) is_hp: bool,
     pub(crate) requests: u64,
@@ -25,7 +24,7 @@ pub(crate) struct Measures {
 }
 
 impl Measures {
-    /// The jobs of a run, in the order of the scenario.
+    /// In the order of the scenario.
     pub(crate) fn of(run: &Run<'_>) -> Vec<Self> {
         let both = run.outcome.jobs.iter().zip(run.solo());
         both.map(|(job, solo)| Self {
@@ -43,12 +42,12 @@ impl Measures {
         .collect()
     }
 
-    /// Its rate relative to its rate alone.
+    /// Rate over its rate alone.
     pub(crate) fn share(&self) -> Option<f64> {
         (self.solo_per_s > 0.0).then(|| self.per_s / self.solo_per_s)
     }
 
-    /// The slowdown against alone of the quantile at `place` of [`Measures::ms`].
+    /// Slowdown against alone of the quantile at `place` of [`Measures::ms`].
     pub(crate) fn slowdown(&self, place: usize) -> Option<f64> {
         Some(self.ms?[place] / self.solo_ms?[place])
     }
@@ -58,12 +57,12 @@ fn quantiles_ms(job: &JobOutcome) -> Option<[f64; 3]> {
     Some(job.quantiles_ns()?.map(|ns| ns as f64 / 1e6))
 }
 
-/// All runs of one scenario: means over its seeds.
+/// The runs of one scenario: means over its seeds.
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'p> {
     pub(crate) part: &'p Part,
     pub(crate) scenario: &'p Scenario,
-    /// The first high-priority job, if there is one.
+    /// The first high-priority job.
     pub(crate) hp: Option<Hp>,
     /// Rate and share of each best-effort job.
     pub(crate) be: Vec<(f64, f64)>,
@@ -78,15 +77,15 @@ pub(crate) struct Hp {
     pub(crate) is_training: bool,
     /// Median, 95th and 99th percentile.
     pub(crate) ms: [f64; 3],
-    /// Mean over the seeds of the quantile relative to the same seed's quantile alone.
+    /// Mean over the seeds of the quantile over the same seed's quantile alone.
     pub(crate) slowdown: [f64; 3],
     pub(crate) per_s: f64,
-    /// Relative to its rate alone.
+    /// Rate over its rate alone.
     pub(crate) share: f64,
 }
 
 impl<'p> Group<'p> {
-    /// The groups of runs that are in the plan's order.
+    /// Groups runs that are in the plan's order.
     pub(crate) fn all(runs: &[&Run<'p>]) -> Vec<Self> {
         let same = |a: &&Run<'_>, b: &&Run<'_>| std::ptr::eq(a.scenario, b.scenario);
         runs.chunk_by(same).filter_map(Self::of).collect()
@@ -145,13 +144,12 @@ impl<'p> Group<'p> {
         })
     }
 
-    /// Mean share of the best-effort jobs; none where there are none.
+    /// Mean over the best-effort jobs.
     pub(crate) fn be_share(&self) -> Option<f64> {
         let sum: f64 = self.be.iter().map(|(_, share)| share).sum();
         (!self.be.is_empty()).then(|| sum / self.be.len() as f64)
     }
 
-    /// The names of the jobs.
     pub(crate) fn pair(&self) -> String {
         let of = |class: JobClass| {
             let jobs = self.scenario.experiment.jobs.iter();
@@ -169,7 +167,7 @@ impl<'p> Group<'p> {
         }
     }
 
-    /// What all rows of a table share: jobs, arrivals, device and sharing.
+    /// Shared by all rows of a table: jobs, arrivals, device and sharing.
     pub(crate) fn heading(&self) -> String {
         let experiment = &self.scenario.experiment;
         let job = |class: JobClass| {
@@ -196,7 +194,7 @@ impl<'p> Group<'p> {
         format!("{jobs}: {device}, {sharing}, {seconds} s{seeds}")
     }
 
-    /// The policy, and the swept values that are not of a job.
+    /// The policy, and swept values that do not belong to a job.
     pub(crate) fn series(&self) -> String {
         let swept = self.scenario.swept.iter();
         let swept = swept.map(|swept| (swept.path.as_str(), swept.value.as_str()));
@@ -204,8 +202,7 @@ impl<'p> Group<'p> {
     }
 }
 
-/// The name of the runs of a policy with these swept values. It leaves out what the heading says
-/// about the jobs (their traces and arrivals).
+/// The name of a policy's runs with these swept values, without those that the heading shows.
 pub(crate) fn series_name<'s>(
     policy: &str,
     swept: impl Iterator<Item = (&'s str, &'s str)>,
@@ -214,7 +211,7 @@ pub(crate) fn series_name<'s>(
     let (mut name, mut more) = (policy.to_owned(), String::new());
     for (path, value) in others {
         match path {
-            // A swept table has a label that stands for it.
+            // The label of a swept table.
             "policy" => value.clone_into(&mut name),
             "file" if value.starts_with(policy) => value.clone_into(&mut name),
             "file" => more += &format!(", {value}"),
@@ -228,11 +225,10 @@ pub(crate) fn series_name<'s>(
     name + &more
 }
 
-/// Whether a swept path belongs to a job and is shown with it: its whole table, or its trace and
-/// arrivals.
+/// Whether a swept path is shown with its job: a whole table, or its trace and arrivals.
 fn is_in_heading(path: &str) -> bool {
     const SHOWN: [&str; 5] = ["trace", "arrivals", "rate", "arrivals_stream", "class"];
-    // The name of a synthetic trace contains these.
+    // A synthetic trace's name contains these.
     const NAMED: [&str; 3] = ["kernel_us", "block_us", "class"];
     let mut parts = path.split('.');
     let is_job = parts.next() == Some("jobs");

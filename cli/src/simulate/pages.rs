@@ -1,5 +1,4 @@
 //! Writes the files of `--out`: results, a page with pictures and tables, the pictures, a timeline.
-//!
 //! `report.html` is self-contained: no script, no external resource; colours follow the reader's
 //! light or dark setting. Each file is written whole or not at all.
 
@@ -27,10 +26,10 @@ struct Picture {
     svg: String,
 }
 
-/// Limit on a part's series for drawing pictures.
+/// Pictures of more series are illegible; the tables remain.
 const SERIES_MAX: usize = 24;
 
-/// Writes everything into the folder, which exists; `lines` are those of the runs.
+/// Writes all files into the folder, which exists; `lines` are those of the runs.
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>], lines: &[Value]) -> Result<()> {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     out::file(folder, "results.jsonl", &text)?;
@@ -66,7 +65,7 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>], lines: &[Value
     out::file(folder, "timeline.json", &scenes::timeline(runs)?)
 }
 
-/// The pictures that have something to draw.
+/// Leaves out pictures with nothing to draw.
 fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> Vec<Picture> {
     let mut pictures = Vec::new();
     let has_hp = field.groups.iter().any(|(_, _, group)| group.hp.is_some());
@@ -85,7 +84,6 @@ fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> V
             svg: plots::curve(field, &path),
         });
     }
-    // Pictures of more series are illegible; the tables remain.
     if field.series.len() > SERIES_MAX {
         return pictures;
     }

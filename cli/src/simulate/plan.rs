@@ -13,21 +13,20 @@ use softgpu::{Config, Device, Sharing};
 
 use crate::simulate::Options;
 
-/// The scenarios of one experiment: a suite has several, everything else one.
+/// A suite has several experiments, everything else one.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Its key in a suite; empty elsewhere.
+    /// Empty except in a suite.
     pub(crate) key: String,
     pub(crate) title: String,
     pub(crate) scenarios: Vec<Scenario>,
 }
 
-/// All scenarios, in order.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     pub(crate) suite: Option<&'static Suite>,
-    /// The keys of the requested parts; empty for all.
+    /// Empty for all parts.
     pub(crate) chosen: Vec<String>,
     /// Notes for a reader of the results, a line each.
     pub(crate) notes: Vec<String>,
@@ -37,10 +36,7 @@ pub(crate) struct Plan {
 pub(crate) const DATA: &str = "PILLION_DATA";
 
 impl Plan {
-    /// The plan that the options describe.
-    ///
-    /// # Errors
-    /// Any mistake in the options or in a file that they name.
+    /// Fails for any mistake in the options or in a file that they name.
     pub(crate) fn of(options: &Options) -> Result<Self> {
         let mut library = Library::default();
         if let Some(name) = &options.suite {
@@ -103,7 +99,6 @@ impl Plan {
         })
     }
 
-    /// The command-line options for the suite and its chosen parts.
     pub(crate) fn suite_options(&self, suite: &Suite) -> String {
         match &self.chosen[..] {
             [] => format!("--suite {}", suite.name),
@@ -111,14 +106,12 @@ impl Plan {
         }
     }
 
-    /// All scenarios with their part, in order.
     pub(crate) fn scenarios(&self) -> impl Iterator<Item = (&Part, &Scenario)> {
         let parts = self.parts.iter();
         parts.flat_map(|part| part.scenarios.iter().map(move |scenario| (part, scenario)))
     }
 }
 
-/// The scenarios of a file, with the options' seeds and seconds where given.
 fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<Scenario>> {
     let mut scenarios = match path.to_str() {
         // Relative paths in it start at the current folder.
@@ -135,7 +128,6 @@ fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<
     Ok(scenarios)
 }
 
-/// The options' seeds and seconds override those of a file.
 fn set_size(options: &Options, scenario: &mut Scenario) -> Result<()> {
     if !options.seeds.is_empty() {
         scenario.seeds.clone_from(&options.seeds);
@@ -147,7 +139,7 @@ fn set_size(options: &Options, scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-/// One pair of jobs, or a high-priority one beside several, under each policy.
+/// One pair of jobs, or a high-priority job beside several, under each policy.
 fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
     let device = options
         .device
@@ -210,8 +202,7 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-/// An error of a trace with the flag that names it; an error that contains the file's name gets
-/// only the flag.
+/// Names the flag, and the file if the error does not.
 fn of_flag(flag: &str, name: &str, error: &TraceError) -> anyhow::Error {
     match error {
         TraceError::File(error) => anyhow!("{flag}: {error}"),
@@ -279,8 +270,7 @@ fn sharing(word: Option<&str>) -> Result<Sharing> {
     }
 }
 
-/// The named policies; by default all that suit this sharing, except the bound that no daemon can
-/// reach.
+/// By default all policies that suit this sharing, except the bound that no daemon can reach.
 fn policies(names: &[String], sharing: Sharing) -> Result<Vec<PolicySpec>> {
     if names.is_empty() {
         let all = PolicySpec::names()
@@ -305,7 +295,6 @@ fn policies(names: &[String], sharing: Sharing) -> Result<Vec<PolicySpec>> {
     names.iter().map(one).collect()
 }
 
-/// "; did you mean `x`?" or nothing.
 pub(crate) fn meant(word: &str, words: &[&str]) -> String {
     nearest(word, words.iter().copied())
         .map_or_else(String::new, |word| format!("; did you mean `{word}`?"))

@@ -1,8 +1,6 @@
-//! The pictures of a set of runs: tails, latencies, trade-off, utilisation.
-//!
-//! A *series* is a policy with its swept values, a *pair* the jobs that run together. Every
-//! picture's caption says how to read it. Colours are by series (`.s0` to `.s11` of `report.css`),
-//! the same in all pictures of a page.
+//! The pictures of a set of runs: tails, latencies, trade-off, utilisation. A *series* is a policy
+//! with its swept values, a *pair* the jobs that run together. Every picture's caption explains it.
+//! A series has one colour (`.s0` to `.s11` of `report.css`) in all pictures of a page.
 
 mod cdf;
 mod curve;
@@ -19,22 +17,21 @@ use sim::PolicySpec;
 use crate::simulate::outcomes::Group;
 use crate::svg::{Axis, WIDTH, escaped, open};
 
-/// Colours of series, reused after the last.
+/// Colours of series; further series reuse them.
 pub(crate) const COLOURS: usize = 12;
 
-/// Greater slowdowns are drawn as this, with their number beside.
+/// Greater slowdowns are drawn as this, with their number.
 const SLOWDOWN_MAX: f64 = 10.0;
 
 /// Slowdowns up to this are blue.
 const GOOD: f64 = 1.25;
 
-/// The groups of one part, by series and pair in order of appearance.
+/// One part's groups, by series and pair in order of appearance.
 #[derive(Debug)]
 pub(crate) struct Field<'g, 'p> {
     pub(crate) series: Vec<String>,
     pub(crate) pairs: Vec<String>,
     pub(crate) groups: Vec<(usize, usize, &'g Group<'p>)>,
-    /// Number of each series' colour.
     colours: Vec<usize>,
 }
 
@@ -58,18 +55,17 @@ impl<'g, 'p> Field<'g, 'p> {
         field
     }
 
-    /// A group's value by series and pair; none if it was not run or has none.
+    /// None if the group was not run or has no value.
     fn value(&self, at: (usize, usize), of: impl Fn(&Group<'_>) -> Option<f64>) -> Option<f64> {
         let found = self.groups.iter().find(|(s, p, _)| (*s, *p) == at);
         of(found?.2)
     }
 
-    /// The CSS class of a series' colour.
     fn colour(&self, series: usize) -> String {
         format!("s{}", self.colours[series] % COLOURS)
     }
 
-    /// The mean over all pairs of one series.
+    /// The mean over the pairs of one series.
     pub(crate) fn mean(
         &self,
         series: usize,
@@ -81,7 +77,7 @@ impl<'g, 'p> Field<'g, 'p> {
     }
 }
 
-/// The index of a word in a list; appends a new one.
+/// The index of a word in a list, to which it appends a new word.
 fn place(list: &mut Vec<String>, word: String) -> usize {
     list.iter()
         .position(|known| *known == word)
@@ -91,8 +87,7 @@ fn place(list: &mut Vec<String>, word: String) -> usize {
         })
 }
 
-/// Slowdown of the high-priority job's 99th percentile against alone; of a training job, the
-/// slowdown of its rate.
+/// Slowdown of the high-priority 99th percentile against alone; for a training job, of its rate.
 pub(crate) fn slowdown(group: &Group<'_>) -> Option<f64> {
     let hp = group.hp?;
     Some(if hp.is_training {
@@ -102,7 +97,6 @@ pub(crate) fn slowdown(group: &Group<'_>) -> Option<f64> {
     })
 }
 
-/// The name of [`slowdown`]'s measure.
 pub(crate) fn slowdown_name(field: &Field<'_, '_>) -> &'static str {
     let mut hps = field.groups.iter().filter_map(|(_, _, group)| group.hp);
     match hps.next() {
@@ -150,7 +144,7 @@ pub(crate) fn tails(field: &Field<'_, '_>) -> String {
     svg
 }
 
-/// A pair's name, the high-priority job above the best-effort ones.
+/// The high-priority job is above the best-effort ones.
 fn label(svg: &mut String, name: &str, is_bold: bool, right: f64, top: f64) {
     let (above, below) = name.split_once(" | ").unwrap_or((name, ""));
     let class = if is_bold { " class=\"bold\"" } else { "" };
@@ -170,7 +164,6 @@ fn label(svg: &mut String, name: &str, is_bold: bool, right: f64, top: f64) {
     }
 }
 
-/// Truncates a text to its place.
 fn shortened(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -204,7 +197,7 @@ fn bar(svg: &mut String, value: Option<f64>, places: (f64, f64), top: f64) {
     );
 }
 
-/// Shares of SMs, arithmetic and bandwidth for each series, means over the pairs.
+/// Means over the pairs.
 pub(crate) fn utilisation(field: &Field<'_, '_>) -> String {
     const LEFT: f64 = 190.0;
     const ROW: f64 = 40.0;
@@ -259,7 +252,7 @@ pub(crate) fn utilisation(field: &Field<'_, '_>) -> String {
     svg
 }
 
-/// Draws the series' names beside their colours, in rows; returns where they end.
+/// Returns where the legend ends.
 fn legend(svg: &mut String, field: &Field<'_, '_>, left: f64, top: f64) -> f64 {
     let names = field.series.iter().enumerate();
     let entries = names.map(|(series, name)| (name.as_str(), field.colour(series)));

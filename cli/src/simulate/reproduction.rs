@@ -1,6 +1,5 @@
-//! `reproduction.md` of `--out`: a suite's runs beside its publication's claims.
-//!
-//! It derives from the lines of the results alone, so that it can be recreated from them.
+//! `reproduction.md` of `--out`: a suite's runs beside its publication's claims, made from the
+//! lines of the results alone, so that it can be recreated from them.
 
 use std::fmt::Write as _;
 
@@ -12,7 +11,7 @@ use softgpu::MODEL_VERSION;
 use crate::simulate::outcomes::series_name;
 use crate::simulate::plan::Plan;
 
-/// The document; `why` is the suite's.
+/// `why` is the suite's.
 pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -> String {
     let mut text = format!(
         "# Suite {}: the publication beside the simulator\n\n\
@@ -79,7 +78,7 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     text
 }
 
-/// The length of the runs and the number of seeds, in words.
+/// Length of the runs and seeds, in words.
 pub(super) fn sizes(lines: &[Value]) -> String {
     let distinct = |key: &str| {
         let mut values: Vec<String> = lines.iter().map(|line| line[key].to_string()).collect();
@@ -112,7 +111,7 @@ fn row(claim: &Claim, has_code: bool, lines: &[&Value]) -> String {
     format!("| {} | {} | {code} | {here} |\n", claim.what, claim.paper)
 }
 
-/// The claim's measure for each seed that has it, ascending.
+/// For each seed that has the measure, ascending.
 fn by_seed(claim: &Claim, policy: &str, lines: &[&Value]) -> Vec<f64> {
     let mut seeds: Vec<u64> = lines
         .iter()
@@ -146,7 +145,7 @@ fn shown(values: &[f64]) -> String {
     format!("{median} ({least} to {greatest})")
 }
 
-/// The claim's measure over the runs that the claim covers.
+/// Over the runs that the claim covers.
 fn read(claim: &Claim, policy: &str, lines: &[&Value]) -> Option<f64> {
     let is_meant = |line: &&&Value| {
         let be = line["pair"]["be"].as_array();
@@ -176,7 +175,6 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// One run's value; none where it has none.
 fn measured(measure: Measure, line: &Value) -> Option<f64> {
     let hp = |key: &str| line["hp"][key].as_f64();
     let be = |key: &str| {
@@ -200,7 +198,6 @@ fn measured(measure: Measure, line: &Value) -> Option<f64> {
     }
 }
 
-/// A row for each pair, a column for each series.
 fn matrix(text: &mut String, lines: &[&Value]) {
     let (mut pairs, mut series) = (Vec::new(), Vec::new());
     let place = |list: &mut Vec<String>, word: String| {

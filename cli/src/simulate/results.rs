@@ -16,7 +16,7 @@ pub(crate) const HEADINGS: [&str; 10] = [
     "POLICY", "HP p50", "p95", "p99 ms", "vs solo", "HP/s", "BE/s", "share", "SM", "compute",
 ];
 
-/// One run as JSON; `docs/simulate.md` lists every field.
+/// `docs/simulate.md` lists every field.
 pub(crate) fn line(run: &Run<'_>) -> Value {
     let experiment = &run.scenario.experiment;
     let jobs = Measures::of(run);
@@ -79,7 +79,7 @@ fn hp_json(run: &Run<'_>, job: &Measures) -> Value {
     })
 }
 
-/// The mean of the latencies after the warm-up.
+/// After the warm-up.
 fn mean_ms(run: &Run<'_>, job: &Measures) -> Option<f64> {
     let mut jobs = run.outcome.jobs.iter();
     let latencies_ns = &jobs.find(|of| of.index == job.index)?.latencies_ns;
@@ -99,7 +99,7 @@ fn be_json(run: &Run<'_>, job: &Measures) -> Value {
     })
 }
 
-/// The name of a sharing mode in options and files.
+/// The name in options and files.
 pub(crate) const fn sharing_name(sharing: Sharing) -> &'static str {
     match sharing {
         Sharing::Mps => sim::scenario::SHARING_NAMES[0],
@@ -107,7 +107,7 @@ pub(crate) const fn sharing_name(sharing: Sharing) -> &'static str {
     }
 }
 
-/// Prints the tables: for a suite that compares policies one per part, else one per pair of jobs.
+/// One table per part of a suite that compares policies, else one per pair of jobs.
 pub(crate) fn print_tables(plan: &Plan, groups: &[Group<'_>]) -> Result<(), Failure> {
     match plan.suite.filter(|suite| suite.why().is_none()) {
         Some(_) => print_comparisons(groups)?,
@@ -138,7 +138,7 @@ fn print_comparisons(groups: &[Group<'_>]) -> Result<(), Failure> {
     out::line(format_args!("{EXPLANATION}\n"))
 }
 
-/// One table per pair of jobs, a row per policy and other swept values.
+/// A row per policy and other swept values.
 fn print_pairs(groups: &[Group<'_>]) -> Result<(), Failure> {
     let same = |a: &Group<'_>, b: &Group<'_>| a.heading() == b.heading();
     let mut part = "";
@@ -158,7 +158,6 @@ fn print_pairs(groups: &[Group<'_>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The explanation below every table.
 fn footer(plan: &Plan, groups: &[Group<'_>]) -> String {
     let runs: usize = groups.iter().map(|group| group.seeds).sum();
     let what = plan

@@ -1,7 +1,5 @@
-//! Runs a plan on all cores, and reports in the plan's order.
-//!
-//! The computations are the plan's [`Work`]: its units are independent of each other, and each is
-//! computed once for all runs that use it.
+//! Runs a plan's [`Work`] on all cores, and reports in the plan's order. Its units are independent,
+//! and each is computed once for all runs that use it.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +15,6 @@ use crate::failure::Failure;
 use crate::simulate::plan::{Part, Plan};
 use crate::simulate::units::{Task, Work};
 
-/// Longer runs show progress.
 const QUIET_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
@@ -25,25 +22,21 @@ pub(crate) struct Run<'p> {
     pub(crate) part: &'p Part,
     pub(crate) scenario: &'p Scenario,
     pub(crate) seed: u64,
-    /// Other runs may share it.
+    /// Shared with other runs.
     pub(crate) outcome: Arc<Outcome>,
-    /// The outcome of each job alone, in the order of the jobs.
     solo: Vec<Arc<Outcome>>,
 }
 
 impl Run<'_> {
     /// The outcome of each job alone, in the order of the jobs. Only its times are valid: another
-    /// job with the same launches may have been computed instead, so name and class are those of
-    /// `outcome`.
+    /// job with the same launches may have been computed, so use name and class of `outcome`.
     pub(crate) fn solo(&self) -> impl Iterator<Item = &JobOutcome> {
         self.solo.iter().flat_map(|outcome| &outcome.jobs)
     }
 }
 
 /// Runs everything; calls `listen` for each run in the plan's order, as soon as its turn has come.
-///
-/// # Errors
-/// Those of `listen`, and runs that fail although they were checked.
+/// Fails as `listen` does, or for a run that fails although it was checked.
 pub(crate) fn run_all<'p>(
     plan: &'p Plan,
     mut listen: impl FnMut(&Run<'p>) -> Result<(), Failure>,
@@ -77,7 +70,7 @@ pub(crate) fn run_all<'p>(
     })
 }
 
-/// Assembles runs from units in the order of the plan; early units wait.
+/// Early units wait.
 fn in_order<'p>(
     work: &Work<'p>,
     receiver: &mpsc::Receiver<(usize, Result<Outcome, sim::Error>)>,
@@ -101,7 +94,7 @@ fn in_order<'p>(
     Ok(runs)
 }
 
-/// The task's run, if all of its units are there.
+/// None until all its units are computed.
 fn run_of<'p>(task: &Task<'p>, outcomes: &[Option<Arc<Outcome>>]) -> Option<Run<'p>> {
     let solo = task.alone.iter().map(|&unit| outcomes[unit].clone());
     Some(Run {
@@ -113,7 +106,7 @@ fn run_of<'p>(task: &Task<'p>, outcomes: &[Option<Arc<Outcome>>]) -> Option<Run<
     })
 }
 
-/// Progress of all runs, on stderr if that is a terminal and it takes more than a second.
+/// Shown on stderr if that is a terminal, and after a second.
 pub(crate) struct Progress {
     clock: Clock,
     begun_ns: u64,
@@ -124,7 +117,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For so many runs with so much time of their own.
+    /// `total_ns` is in the runs' own time.
     pub(crate) fn new(total_ns: u64, runs: usize) -> Self {
         let clock = Clock::monotonic();
         Self {
@@ -137,7 +130,7 @@ impl Progress {
         }
     }
 
-    /// A run has advanced by so many ms of its own time.
+    /// In a run's own time.
     pub(crate) fn add(&self, ms: u64) {
         let done_ms = self.done_ms.fetch_add(ms, Ordering::Relaxed) + ms;
         if self.clock.now_ns().saturating_sub(self.begun_ns) < QUIET_NS {
@@ -170,7 +163,7 @@ impl Drop for Progress {
     }
 }
 
-/// Reports progress every quarter of a second of a run's own time.
+/// Reports every quarter of a second of a run's own time.
 struct Watch<'p> {
     progress: &'p Progress,
     told_ms: u64,

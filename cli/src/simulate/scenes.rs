@@ -1,10 +1,8 @@
-//! `timeline.json` of `--out`: everything that ran around the slowest request, under each policy.
-//!
-//! It covers the first pair of jobs and the first seed: a process for each policy (or other swept
-//! value), with a track for the high-priority job's requests, one for each job's kernels and
-//! copies, and one for the holds of its launches. The request is the slowest of the first process;
-//! the arrivals are the same in all. Runs are repeated for this: recording every run in full would
-//! take more memory than all the rest.
+//! `timeline.json` of `--out`: the work around the slowest request, under each policy. It covers
+//! the first pair of jobs and the first seed: a process for each policy (or other swept value),
+//! with a track for high-priority requests, one for each job's kernels and copies, and one for its
+//! holds. The request is the slowest of the first process; all have the same arrivals. Runs are
+//! repeated for this: recording every run would take more memory than all the rest.
 
 use std::collections::BTreeMap;
 
@@ -17,22 +15,17 @@ use crate::perfetto::{Track, Writer};
 use crate::simulate::outcomes::Group;
 use crate::simulate::runner::Run;
 
-/// Time shown before and after the slow request's arrival, as in the demo.
+/// Around the request's arrival, as in the demo.
 const HALF_WINDOW_NS: u64 = 250_000_000;
 
-/// Limit on the processes of a timeline.
 const SCENES_MAX: usize = 12;
 
 const REQUESTS_TRACK: u64 = 1;
-/// First of the jobs' tracks for kernels.
+/// First track of kernels.
 const JOBS_TRACK: u64 = 100;
-/// First of the jobs' tracks for holds.
 const HOLDS_TRACK: u64 = 200;
 
-/// The document.
-///
-/// # Errors
-/// Those of a run.
+/// Fails as a run does.
 pub(crate) fn timeline(runs: &[Run<'_>]) -> Result<String, sim::Error> {
     let mut writer = Writer::default();
     let mut about = Map::new();
@@ -60,7 +53,6 @@ pub(crate) fn timeline(runs: &[Run<'_>]) -> Result<String, sim::Error> {
     Ok(writer.document(&other))
 }
 
-/// The arrival of the slowest request.
 fn slowest_ns(scenario: &Scenario, seed: u64) -> Result<u64, sim::Error> {
     struct Slowest {
         is_hp: Vec<bool>,
@@ -91,7 +83,6 @@ fn is_hp(scenario: &Scenario) -> Vec<bool> {
         .collect()
 }
 
-/// An operation that took time on the device.
 struct Span {
     client: usize,
     what: What,
@@ -99,18 +90,17 @@ struct Span {
 }
 
 enum What {
-    /// The launch at that index of the job's trace.
+    /// Index in the job's trace.
     Kernel(u32),
     Copy(OpKind),
 }
 
-/// The events in the window of one run.
 struct Scene<'p> {
     scenario: &'p Scenario,
     is_hp: Vec<bool>,
     window_ns: (u64, u64),
     spans: Vec<Span>,
-    /// By job: since when it is held, and by which rule.
+    /// By job: since when, and by which rule.
     held: BTreeMap<usize, (u64, &'static str)>,
     /// Job, span, rule; for each job in order of time, without overlap.
     holds: Vec<(usize, (u64, u64), &'static str)>,
@@ -118,7 +108,7 @@ struct Scene<'p> {
 }
 
 impl<'p> Scene<'p> {
-    /// Repeats a run, and keeps what lies in the window around `at_ns`.
+    /// Repeats a run, and keeps the events in the window around `at_ns`.
     fn record(run: &Run<'p>, at_ns: u64) -> Result<Self, sim::Error> {
         // The whole run, because a policy may depend on all of it.
         let experiment = run.scenario.with_seed(run.seed);
@@ -140,7 +130,7 @@ impl<'p> Scene<'p> {
         end_ns >= self.window_ns.0 && start_ns <= self.window_ns.1
     }
 
-    /// Writes it as a process; returns its entry in `otherData`.
+    /// Returns the entry in `otherData`.
     fn write(&self, writer: &mut Writer, pid: u64, name: &str) -> Value {
         writer.name_process(pid, name);
         let track = |tid: u64| Track { pid, tid };
@@ -200,7 +190,7 @@ impl Observer for Scene<'_> {
     }
 
     fn hold_started(&mut self, now_ns: u64, launch: &Launch, rule: &'static str) {
-        // A queue of several launches is held by the reason for its first.
+        // A queue's hold has the reason of its first launch.
         self.held.entry(launch.client.0).or_insert((now_ns, rule));
     }
 

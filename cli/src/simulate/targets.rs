@@ -1,8 +1,6 @@
-//! The suite `slo`: each row's target, its result, and the verdict ([`sim::targets`]).
-//!
-//! Runs come in the plan's order, in which a row's references come first; so a row is judged as
-//! soon as its run is done. The policy's bound is checked in every run, and a run that breaks it
-//! fails the suite.
+//! The suite `slo`: each row's target, result and verdict ([`sim::targets`]). In the plan's order a
+//! row's references come first, so a row is judged as soon as its run is done. The policy's bound
+//! is checked in every run; a run that breaks it fails the suite.
 
 use std::fmt::Write as _;
 
@@ -23,7 +21,7 @@ use crate::status::table;
 #[derive(Debug, Default)]
 pub(crate) struct Targets<'p> {
     cells: Vec<Cell<'p>>,
-    /// Runs in which the bound was checked.
+    /// Runs with a check of the bound.
     counted: usize,
     /// Names of the runs that broke it.
     broken: Vec<String>,
@@ -56,8 +54,8 @@ const HEADINGS: [&str; 14] = [
     "verdict",
 ];
 
-/// From targets of [`FAR_TIMES`] times alone on, best-effort work should get [`FAR_GAIN`] times
-/// what it gets without marks.
+/// With targets of at least [`FAR_TIMES`] times alone, best-effort work should get [`FAR_GAIN`]
+/// times its rate without marks.
 const FAR_TIMES: f64 = 2.0;
 const FAR_GAIN: f64 = 1.1;
 
@@ -69,7 +67,7 @@ impl<'p> Targets<'p> {
             .map(|_| Self::default())
     }
 
-    /// Takes the next run of the plan; returns its row, if it is one.
+    /// Returns the run's row, if it is one.
     pub(crate) fn handle_run(&mut self, run: &Run<'p>) -> Option<&Row> {
         let side = Side::of(&run.scenario.experiment)?;
         let (hp, solo) = (run.outcome.jobs.first()?, run.solo().next()?);
@@ -134,7 +132,6 @@ impl<'p> Targets<'p> {
         out::line(format_args!("{}", self.summary()))
     }
 
-    /// How many rows count, how many met their target, and the result for the bound.
     pub(crate) fn summary(&self) -> String {
         let rows: Vec<&Row> = self.cells.iter().flat_map(|cell| &cell.rows).collect();
         let counting: Vec<&Row> = rows
@@ -179,7 +176,7 @@ impl<'p> Targets<'p> {
         )
     }
 
-    /// Fails if a run broke the bound: exit 1.
+    /// Fails (exit 1) if a run broke the bound.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.broken.first() {
             None => Ok(()),
@@ -192,7 +189,7 @@ impl<'p> Targets<'p> {
         }
     }
 
-    /// `tables.md` of `--out`: targets by jobs, and the misses.
+    /// `tables.md` of `--out`.
     pub(crate) fn document(&self, plan: &Plan) -> String {
         let options = plan
             .suite
@@ -229,7 +226,7 @@ impl<'p> Targets<'p> {
         text
     }
 
-    /// The rows that count and missed their target.
+    /// Rows that count and missed their target.
     fn missed(&self) -> String {
         let mut text = "\n## Not held\n\n| requests".to_owned();
         for heading in &HEADINGS[1..] {

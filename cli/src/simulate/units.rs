@@ -1,9 +1,7 @@
-//! The computations of a plan, without duplicates.
-//!
-//! A run consists of its experiment and of each of its jobs alone. Runs of a suite or a sweep share
-//! much of that: a job alone is the same under every policy, and a row of one part may recur in
-//! another. Equal experiments have equal outcomes, so the `Key` holds everything that determines
-//! an outcome, and each key is computed as one [`Unit`].
+//! The computations of a plan, without duplicates. A run is its experiment and each of its jobs
+//! alone. Runs of a suite or a sweep share much of that: a job alone is the same under every
+//! policy, and a row of one part may recur in another. Equal experiments have equal outcomes, so
+//! `Key` holds everything that determines an outcome, and each key is computed as one [`Unit`].
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,7 +12,7 @@ use sim::{Arrivals, Experiment, Job, Observer, Outcome, ProfileErrors};
 
 use crate::simulate::plan::{Part, Plan};
 
-/// One computation: the experiment of a scenario with a seed, or one of its jobs alone.
+/// The experiment of a scenario with a seed, or one of its jobs alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit<'p> {
     scenario: &'p Scenario,
@@ -23,7 +21,7 @@ pub(crate) struct Unit<'p> {
     alone: Option<usize>,
 }
 
-/// One run of the plan, with the numbers of its units.
+/// One run of the plan, with the indices of its units.
 #[derive(Debug)]
 pub(crate) struct Task<'p> {
     pub(crate) part: &'p Part,
@@ -34,18 +32,16 @@ pub(crate) struct Task<'p> {
     pub(crate) alone: Vec<usize>,
 }
 
-/// All computations of a plan. A task's units precede those that only later tasks need.
+/// A task's units precede those that only later tasks need.
 #[derive(Debug, Default)]
 pub(crate) struct Work<'p> {
     pub(crate) tasks: Vec<Task<'p>>,
     pub(crate) units: Vec<Unit<'p>>,
 }
 
-/// Everything that determines an outcome.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Addresses of the jobs' traces: a library loads each once, so equal traces have equal
-    /// addresses.
+    /// Addresses of the jobs' traces: a library loads each once, so equal traces have equal ones.
     traces: Vec<usize>,
     /// Arrivals that are lists.
     lists: Vec<Arc<[u64]>>,
@@ -88,10 +84,7 @@ impl<'p> Work<'p> {
 }
 
 impl Unit<'_> {
-    /// Runs the computation.
-    ///
-    /// # Errors
-    /// The experiment fails although it was checked.
+    /// Fails if the experiment fails although it was checked.
     pub(crate) fn run(&self, observer: &mut impl Observer) -> Result<Outcome, sim::Error> {
         let experiment = self.scenario.with_seed(self.seed);
         match self.alone {
@@ -100,7 +93,7 @@ impl Unit<'_> {
         }
     }
 
-    /// The time during which requests arrive, ns of its own time.
+    /// Time in which requests arrive, ns of its own time.
     pub(crate) const fn duration_ns(&self) -> u64 {
         self.scenario.experiment.duration_ns
     }
@@ -108,14 +101,14 @@ impl Unit<'_> {
 
 impl Key {
     fn of(experiment: &Experiment, alone: Option<usize>) -> Self {
-        // Field by field, so that a new one is not forgotten.
+        // Field by field, so that a new field is not forgotten.
         let Experiment {
             device,
             gpu,
             jobs,
             policy,
             laws,
-            // Otherwise contained in the seeds of the jobs.
+            // The seeds of the jobs contain it otherwise.
             seed,
             duration_ns,
             host,
@@ -151,10 +144,10 @@ impl Key {
             batches,
             arrivals,
             phases,
-            // Only decides whether the experiment can run at all.
+            // Only decides whether the experiment can run.
             memory_bytes: _,
             copies,
-            // Contained in the job's host.
+            // The job's host contains it.
             launch_gap_ns: _,
             threads,
             start_ns,
@@ -175,7 +168,7 @@ impl Key {
             self.add(format_args!("batch {}", batch.requests));
         }
         let host = experiment.host_of(index);
-        // Disturbed processes do not affect a job that runs alone.
+        // Disturbed processes do not affect a job alone.
         let host = if is_alone { host.undisturbed() } else { host };
         self.add(format_args!(
             "{host:?} {copies:?} {phases:?} {start_ns} {death_ns:?}"
@@ -198,7 +191,7 @@ impl Key {
             }
             Arrivals::Closed | Arrivals::Uniform { .. } => self.add(format_args!("{arrivals:?}")),
         }
-        // A job alone is not scheduled, and only its times are read.
+        // A job alone is not scheduled, and only its times are used.
         if !is_alone {
             self.add(format_args!("{class:?} {kind:?} {name:?}"));
         }

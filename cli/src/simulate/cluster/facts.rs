@@ -7,9 +7,9 @@ use cluster_sim::play::Bounds;
 
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// 0 of weeks.
+    /// Index of the workload; 0 for weeks.
     pub(crate) workload: usize,
-    /// In the plan.
+    /// Index in the plan.
     pub(crate) policy: usize,
     pub(crate) seed: u64,
     pub(crate) facts: Facts,

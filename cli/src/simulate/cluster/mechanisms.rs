@@ -20,7 +20,7 @@ use crate::status::table;
 
 pub(crate) const NAME: &str = "muxflow";
 
-/// From 1 on.
+/// Number of seeds, from 1 on.
 const SEEDS: u64 = 10;
 const QUICK_SEEDS: u64 = 2;
 

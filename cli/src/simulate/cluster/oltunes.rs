@@ -24,7 +24,7 @@ use crate::status::table;
 
 pub(crate) const NAME: &str = "oltunes";
 
-/// From [`FIRST_SEED`] on.
+/// Number of seeds, from [`FIRST_SEED`] on.
 const SEEDS: u64 = 5;
 const QUICK_SEEDS: u64 = 1;
 

@@ -63,7 +63,7 @@ const NODE_GPUS: u32 = 8;
 const DEVICE: &str = "V100-SXM2-16GB";
 const PAIRS_GPU: &str = "v100";
 
-/// In FGD's publication.
+/// GPUs of the cluster in FGD's publication.
 const PUBLISHED_GPUS: usize = 6_212;
 
 impl Plan {

@@ -71,7 +71,7 @@ const SUITES: &[Suite] = &[
     },
 ];
 
-/// Of a quick run of weeks.
+/// Days of a quick run of weeks.
 const QUICK_DAYS: u32 = 5;
 
 /// The folder of openb's files in the recorded data.

@@ -8,7 +8,7 @@ use super::{Field, legend, shortened};
 use crate::simulate::runner::Run;
 use crate::svg::{Axis, WIDTH, escaped, open};
 
-/// Limit on the panels of a picture; the caption says when there would be more.
+/// The caption reports further panels.
 pub(crate) const PANELS_MAX: usize = 16;
 
 const POINTS: usize = 120;
@@ -16,10 +16,10 @@ const COLUMNS: usize = 2;
 const PANEL: f64 = 230.0;
 const HEIGHT: f64 = 150.0;
 
-/// A line: sorted latencies, ms, and its CSS class.
+/// Sorted latencies, ms, and a CSS class.
 type Line = (Vec<f64>, String);
 
-/// The picture; `runs` are those of the field's groups.
+/// `runs` are those of the field's groups.
 pub(crate) fn cdf(field: &Field<'_, '_>, runs: &[&Run<'_>]) -> String {
     let panels = field.pairs.len().min(PANELS_MAX);
     let mut body = String::new();

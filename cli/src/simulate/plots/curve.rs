@@ -9,10 +9,9 @@ use crate::svg::{Axis, WIDTH, escaped, open};
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = WIDTH - 30.0;
 const HEIGHT: f64 = 340.0;
-/// Fewer points make no curve.
 const POINTS_MIN: usize = 4;
 
-/// The path of a job's number that was swept over enough values, if there is one.
+/// The path of a job's number that was swept over enough values.
 pub(crate) fn swept_number(groups: &[Group<'_>]) -> Option<String> {
     let first = groups.first()?;
     let mut paths = first.scenario.swept.iter().map(|swept| &swept.path);
@@ -28,7 +27,7 @@ pub(crate) fn swept_number(groups: &[Group<'_>]) -> Option<String> {
         .cloned()
 }
 
-/// The picture; `path` is that of [`swept_number`].
+/// `path` is that of [`swept_number`].
 pub(crate) fn curve(field: &Field<'_, '_>, path: &str) -> String {
     let points: Vec<(usize, f64, f64)> = field
         .groups
@@ -71,7 +70,7 @@ pub(crate) fn curve(field: &Field<'_, '_>, path: &str) -> String {
     open((WIDTH, bottom + 40.0), &escaped(&title)) + &body + "</svg>"
 }
 
-/// A series' values in ascending order, each with the mean over the pairs that have it.
+/// A series' values, ascending, each with the mean over the pairs that have it.
 fn mean_points(points: &[(usize, f64, f64)], series: usize) -> Vec<(f64, f64)> {
     let mut own: Vec<(f64, f64)> = points
         .iter()

@@ -11,15 +11,14 @@ const RIGHT: f64 = WIDTH - 30.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 400.0;
 
-/// The mean of a series over its pairs.
+/// Of a series, over its pairs.
 struct Mean {
     series: usize,
     slowdown: f64,
     share: f64,
 }
 
-/// A small dot for each pair, a large one for each series' mean, and a line through the means that
-/// no other dominates.
+/// A small dot for each pair, a large one for each mean, and a line through the undominated means.
 pub(crate) fn pareto(field: &Field<'_, '_>) -> String {
     let share = |group: &Group<'_>| group.be_share();
     let dots: Vec<(usize, f64, f64)> = field
@@ -110,7 +109,7 @@ fn front(svg: &mut String, means: &[Mean], place: impl Fn(&Mean) -> (f64, f64)) 
     svg.push_str("\"/>");
 }
 
-/// Left, top, right and bottom of a large dot.
+/// The box of a large dot: left, top, right, bottom.
 fn around(x: f64, y: f64) -> [f64; 4] {
     [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
 }
