@@ -1,6 +1,6 @@
 //! The job as a child process: forwards signals, and waits for its end.
 
-#![expect(unsafe_code, reason = "sets what is done at the signal SIGCHLD")]
+#![expect(unsafe_code, reason = "sets the disposition of SIGCHLD")]
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
