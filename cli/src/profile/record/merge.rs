@@ -55,7 +55,7 @@ pub(super) struct Kernel {
     pub(super) kind: Kind,
     pub(super) measured: u64,
     pub(super) measured_ns: u64,
-    /// Durations, ns, each with its weight.
+    /// Durations, ns, each with the number of launches that it stands for.
     pub(super) samples: Vec<(f32, f64)>,
 }
 
@@ -65,6 +65,7 @@ pub(super) struct Merged {
     pub(super) kernels: Vec<Kernel>,
     pub(super) gpus: HashMap<String, Measured>,
     pub(super) processes: u64,
+    /// Seen on a GPU with a daemon.
     pub(super) is_beside_others: bool,
     /// Processes with launches, by their use of CUPTI.
     pub(super) cupti: BTreeMap<Cupti, u64>,
@@ -228,7 +229,7 @@ impl Kernel {
         found.or(samples.last()).map(|(ns, _)| *ns)
     }
 
-    /// Halves samples beyond twice the limit: one of two neighbours stands for both.
+    /// Halves the samples beyond twice the limit: one of two neighbours stands for both.
     fn bound_samples(&mut self) {
         if self.samples.len() <= 2 * SAMPLES_MAX {
             return;
@@ -272,6 +273,7 @@ fn open(path: &Path) -> io::Result<Option<(File, Mapping<RecordPage>)>> {
     }
 }
 
+/// Whether no process has that id in this pid namespace.
 fn is_ended(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().filter(|&pid| pid > 0);
     pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
