@@ -31,7 +31,7 @@ pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     let shim = find(SHIM)?;
     if driver.canonicalize().is_ok_and(|driver| driver == shim) {
         bail!(
-            "{}: is the shim, which needs the driver behind it",
+            "{}: this is the shim, not the driver that it needs",
             driver.display()
         );
     }
@@ -49,7 +49,7 @@ pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
             Err(error) => why = why.or(Some(error)),
         }
     }
-    Err(why.unwrap_or_else(|| anyhow!("no folder for the links of the shim")))
+    Err(why.unwrap_or_else(|| anyhow!("cannot create the links of the shim: no folder for them")))
 }
 
 /// Whether a folder, or the one where it would be created, belongs to this user: the environment
@@ -68,10 +68,10 @@ fn own_folder(folder: &Path, user: u32) -> Result<()> {
         _ => Ok(()),
     };
     let made = make(folder.parent().unwrap_or(folder)).and_then(|()| make(folder));
-    made.with_context(|| format!("{name}: cannot be made, for the links of the shim"))?;
+    made.with_context(|| format!("cannot create the folder {name} for the links of the shim"))?;
     let found = folder.symlink_metadata().context(name.clone())?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        bail!("{name}: must be a folder that user {user} alone may change");
+        bail!("{name}: must be a folder of user {user} that other users cannot write to");
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn links(parent: &Path, shim: &Path, driver: &Path) -> Result<PathBuf> {
         made.and_then(|()| symlink(target, link))
             // Another `pillion run` may have created it in the meantime.
             .or_else(|error| if leads_there() { Ok(()) } else { Err(error) })
-            .with_context(|| format!("{}: cannot be made a link", link.display()))?;
+            .with_context(|| format!("cannot create the link {}", link.display()))?;
     }
     Ok(folder)
 }
@@ -104,7 +104,7 @@ fn links(parent: &Path, shim: &Path, driver: &Path) -> Result<PathBuf> {
 /// # Errors
 /// The part is in none of them; the error lists the folders and how to build the part.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
-    let program = std::env::current_exe().context("where this program lies")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     let folders = [
         folder.to_owned(),

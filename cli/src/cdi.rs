@@ -18,24 +18,24 @@ use crate::failure::Failure;
 use crate::out;
 use crate::profile::output;
 
-/// Lets containers have Pillion, by the Container Device Interface (CDI).
+/// Gives containers access to Pillion, by the Container Device Interface (CDI).
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Generate(Options),
-    /// What a container runtime runs before a container starts: reads the container's state.
+    /// Checks a container before it starts (run by container runtimes; reads the container's state).
     #[command(hide = true, after_help = "Example: pillion cdi hook <state.json")]
     Hook,
 }
 
-/// Writes the file by which container runtimes give containers the library and the daemons.
+/// Writes the file by which container runtimes give containers the library and the sockets.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion cdi generate -o /var/run/cdi/pillion.json\n         \
                   podman run --device nvidia.com/gpu=0 --device pillion/job=best-effort IMAGE\n\n\
-                  docs/containers.md has Docker, Kubernetes, SELinux, and images that cannot load the library."
+                  docs/containers.md covers Docker, Kubernetes, SELinux, and images that cannot load the library."
 )]
 pub(crate) struct Options {
-    /// Where the file goes; - is standard output (default).
+    /// The file to write; - is standard output (default).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ fn generate(options: &Options) -> Result<(), Failure> {
     if !sockets.is_dir() {
         let sockets = sockets.display();
         out::note(format_args!(
-            "pillion: {sockets} is not there: no container with such a device starts before a daemon has made it"
+            "pillion: {sockets} does not exist: containers with these devices cannot start before a daemon has created it"
         ));
     }
     Ok(())

@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 
-/// Works on the configuration of daemons.
+/// Checks or shows the configuration of daemons.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Check(check::Options),

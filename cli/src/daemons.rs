@@ -74,7 +74,7 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
             Ok(Reply::Done) => told.done.push(socket.clone()),
             Ok(Reply::Refused { reason }) => told.refused.push((socket.clone(), reason)),
             Ok(_) => {
-                let reason = format!("{}: another answer", socket.display());
+                let reason = format!("{}: unexpected reply", socket.display());
                 told.refused.push((socket.clone(), reason));
             }
             Err(error) => {
@@ -94,16 +94,16 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
 fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> {
     match request {
         Request::Set(set) if !set.slo.is_empty() && version.minor < SLO_MINOR => {
-            Some(("a change of a job's target", SLO_MINOR))
+            Some(("changing a job's target", SLO_MINOR))
         }
         Request::Set(set) if !set.compute.is_empty() && version.minor < CAP_MINOR => {
-            Some(("a change of a job's share of the GPU's time", CAP_MINOR))
+            Some(("changing a job's share of the GPU's time", CAP_MINOR))
         }
         Request::Set(set) if !set.weight.is_empty() && version.minor < PROMISE_MINOR => {
-            Some(("a change of a job's weight", PROMISE_MINOR))
+            Some(("changing a job's weight", PROMISE_MINOR))
         }
         Request::Set(set) if !set.min_progress.is_empty() && version.minor < PROMISE_MINOR => {
-            Some(("a change of a job's least share", PROMISE_MINOR))
+            Some(("changing a job's least share", PROMISE_MINOR))
         }
         _ => None,
     }
@@ -113,11 +113,11 @@ fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> 
 fn older(socket: &Path, version: Version, (what, minor): (&str, u16), reply: &Reply) -> String {
     let (path, major) = (socket.display(), VERSION.major);
     let rest = match reply {
-        Reply::Done => "; the rest is done",
+        Reply::Done => "; the other changes are in force",
         _ => "",
     };
     format!(
-        "{path}: this daemon is too old for {what}: it speaks protocol {version}, needed is {major}.{minor}; \
+        "{path}: this daemon is too old for {what}: it speaks protocol {version}, but {major}.{minor} is needed; \
          restart it with the pilliond of this version{rest}"
     )
 }
@@ -192,13 +192,13 @@ mod tests {
         };
         let why = |told: Told| told.into_result().unwrap_err().why();
         let said = why(told_by(3, &refused, &set("", "2x")));
-        assert!(said.contains("too old for a change of a job's target"));
-        assert!(said.contains("speaks protocol 3.3, needed is 3.4; restart it"));
+        assert!(said.contains("too old for changing a job's target"));
+        assert!(said.contains("speaks protocol 3.3, but 3.4 is needed; restart it"));
         assert!(!said.contains("memory"), "{said}");
         // The daemon changed the memory and ignored the target.
         let said = why(told_by(3, &Reply::Done, &set("1GiB", "2x")));
         assert!(said.contains("too old"), "{said}");
-        assert!(said.ends_with("; the rest is done"), "{said}");
+        assert!(said.ends_with("; the other changes are in force"), "{said}");
         for (minor, request) in [(3, set("1GiB", "")), (4, set("", "2x"))] {
             assert_eq!(told_by(minor, &Reply::Done, &request).done.len(), 1);
             let told = told_by(minor, &refused, &request);
@@ -220,7 +220,7 @@ mod tests {
             let said = told_by(8, &Reply::Done, &request).into_result();
             let said = said.unwrap_err().why();
             let expected = format!(
-                "too old for a change of a job's {what}: it speaks protocol 3.8, needed is 3.9"
+                "too old for changing a job's {what}: it speaks protocol 3.8, but 3.9 is needed"
             );
             assert!(said.contains(&expected), "{said}");
             assert_eq!(told_by(9, &Reply::Done, &request).done.len(), 1);

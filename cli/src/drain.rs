@@ -15,17 +15,18 @@ use crate::out;
 use crate::run;
 use crate::status::for_faults;
 
-/// Drains a GPU: best-effort jobs are held, new high-priority ones are warned of, until `pillion
-/// resume`.
+/// Drains a GPU until `pillion resume`: holds best-effort jobs and warns of new high-priority
+/// jobs.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion drain --gpu 0000:01:00.0 --release\n\n\
-                  What is in flight completes, and high-priority jobs that are there go on; `pillion run --require-daemon` starts no new \
-                  one. It stays so until root or the daemon's user says `pillion resume`, also when the daemon is started anew.\n\n\
-                  With --release the daemon lets go of the device, so that the GPU can be reset, and says which of its clients hold it \
-                  still: end these first (`pillion stop`). docs/faults.md has the whole way. Exit 0 when it is done.")]
+                  Work in flight completes, and running high-priority jobs continue; `pillion run --require-daemon` starts no new \
+                  high-priority job. The GPU stays drained until root or the daemon's user runs `pillion resume`, even if the daemon is \
+                  restarted.\n\n\
+                  With --release the daemon closes the device, so that the GPU can be reset, and lists its clients that still have the \
+                  device open: end these first (`pillion stop`). docs/faults.md describes the whole procedure. Exit 0 on success.")]
 pub(crate) struct Options {
-    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, all that have
-    /// a daemon. The driver is asked for an index alone, which takes a GPU that works.
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id (default: all GPUs that
+    /// have a daemon). Only an index needs the driver, and so a GPU that works.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     /// Also close NVML, which has the device open.
@@ -139,12 +140,12 @@ fn say_released(socket: &Path) -> Result<(), Failure> {
     match released["open"].as_u64() {
         Some(0) => Ok(()),
         Some(_) => Err(anyhow!(
-            "the driver does not answer the daemon, which has the device open still; `pillion status` says when it has let go. If it never does, end \
-             the daemon (pid {}): as long as it is in the driver it cannot be killed either, and only a reboot helps",
+            "the driver does not answer, so the daemon still has the device open; `pillion status` shows when the device is closed. If that does \
+             not happen, end the daemon (pid {}). A process that waits in the driver cannot be killed: then only a reboot helps",
             status["daemon"]["pid"]
         )
         .into()),
-        None => Err(anyhow!("somebody has resumed the GPU meanwhile").into()),
+        None => Err(anyhow!("the GPU was resumed in the meantime (`pillion resume`)").into()),
     }
 }
 
@@ -155,7 +156,7 @@ fn holders(status: &Value) -> Vec<String> {
         let id = job["job"].as_str().unwrap_or("N/A");
         for client in job["clients"].as_array().into_iter().flatten() {
             let text = format!(
-                "pid {} {} of job {id} holds the GPU: `pillion stop {id}`",
+                "pid {} {} of job {id} has the device open: end it with `pillion stop {id}`",
                 client["pid"],
                 client["name"].as_str().unwrap_or("N/A"),
             );
@@ -182,8 +183,8 @@ mod tests {
         assert_eq!(
             holders(&json!({ "jobs": jobs })),
             [
-                "pid 7 python of job train holds the GPU: `pillion stop train`",
-                "pid 8 a\u{fffd}b of job train holds the GPU: `pillion stop train`"
+                "pid 7 python of job train has the device open: end it with `pillion stop train`",
+                "pid 8 a\u{fffd}b of job train has the device open: end it with `pillion stop train`"
             ]
         );
     }

@@ -23,28 +23,28 @@ use crate::out;
 use crate::run::every_socket;
 use crate::times;
 
-/// Shows what happened: faults, what was done about them, jobs that came and went.
+/// Shows events: faults, the actions taken on them, and jobs that attached and ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion events --follow\n         \
                   pillion events --job train --kind xid,sticky-error --since 1h\n\n\
-                  Events of jobs are shown to their user and to root. A daemon keeps the last few thousand, and all of them are in \
-                  its log. With --json and --follow each event is a document of its own, on a line. Where no daemon runs that is \
-                  said, and the exit code is 0.")]
+                  Events of a job are shown to its user and to root. A daemon keeps the last few thousand events; its log has all of them. \
+                  With --json and --follow each event is a JSON document on one line. If no daemon runs, the command reports that and \
+                  exits with 0.")]
 pub(crate) struct Options {
-    /// JSON instead of lines.
+    /// Print JSON instead of lines.
     #[arg(long)]
     json: bool,
-    /// Goes on with what happens from now on, until it is interrupted.
+    /// Also show new events as they happen, until interrupted.
     #[arg(long)]
     follow: bool,
-    /// Only those of this job: its id, as `pillion status` shows it.
+    /// Only events of this job: its id, as `pillion status` shows it.
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Only those of this kind; may be given several times, or as a list with commas.
+    /// Only events of this kind; may be repeated, or a list with commas.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds(), hide_possible_values = true)]
     kind: Vec<String>,
-    /// Only those after this number, or of the last so long: 30s, 10m, 2h. Numbers begin anew with
-    /// each daemon (JSON: `daemon_started_ns`).
+    /// Only events after this number, or of this last time: 30s, 10m, 2h. Numbers restart with each
+    /// daemon (JSON: `daemon_started_ns`).
     #[arg(long, value_name = "N|TIME", default_value = "0", value_parser = since_of)]
     since: Since,
 }
@@ -266,9 +266,9 @@ fn follow(filter: &Filter<'_>, first: Answers) -> Result<(), Failure> {
 /// Reports how many events are missing at the beginning.
 fn say_lost(document: &Value, since: u64) -> Result<(), Failure> {
     match document["fell_out"].as_u64() {
-        Some(lost @ 1..) if since == 0 => out::line(format_args!(
-            "({lost} older events are in the daemon's log only)"
-        )),
+        Some(lost @ 1..) if since == 0 => {
+            out::line(format_args!("({lost} older events: see the daemon's log)"))
+        }
         _ => Ok(()),
     }
 }
@@ -277,7 +277,7 @@ fn say_lost(document: &Value, since: u64) -> Result<(), Failure> {
 fn say_renumbered(document: &Value, since: u64) {
     if let Some(last) = document["last_seq"].as_u64().filter(|&last| last < since) {
         out::note(format_args!(
-            "pillion: nothing after {since}: the last event of this daemon is number {last}; numbers begin anew with each daemon"
+            "pillion: no events after {since}: the last event of this daemon is number {last}; numbers restart with each daemon"
         ));
     }
 }

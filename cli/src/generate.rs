@@ -11,7 +11,7 @@ use crate::Cli;
 use crate::failure::Failure;
 use crate::out;
 
-/// Prints what makes a shell complete pillion's commands and options.
+/// Prints a script that completes pillion's commands and options in a shell.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion completions bash > /usr/share/bash-completion/completions/pillion"
@@ -26,7 +26,7 @@ pub(crate) struct Completions {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion man -o /usr/share/man/man1")]
 pub(crate) struct Manual {
-    /// The folder for the pages; it must be there.
+    /// The folder for the pages; it must exist.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 }

@@ -28,14 +28,14 @@ impl Mps {
     pub(crate) fn state(&self) -> String {
         let shown = self.folder.display();
         match self.pid {
-            Some(0) => format!("runs (outside of this container, pipes in {shown})"),
+            Some(0) => format!("runs (outside this container, pipes in {shown})"),
             Some(pid) => match owner(pid).filter(|&uid| uid != 0 && uid != geteuid().as_raw()) {
                 Some(uid) => format!(
-                    "runs (pid {pid} of user {uid}, who alone can be its client; pipes in {shown})"
+                    "runs (pid {pid} of user {uid}; only that user can be its client; pipes in {shown})"
                 ),
                 None => format!("runs (pid {pid}, pipes in {shown})"),
             },
-            None => format!("does not run (nobody holds {LOCK_FILE} in {shown})"),
+            None => format!("does not run (no process holds {LOCK_FILE} in {shown})"),
         }
     }
 }

@@ -10,16 +10,16 @@ use crate::daemons;
 use crate::failure::Failure;
 use crate::status;
 
-/// Ends what holds best-effort jobs or drains a GPU: a rule of faults, or `pillion drain`.
+/// Ends holds of best-effort jobs and drains of GPUs, by a fault rule or by `pillion drain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion resume\n\n\
-                  Rules of the daemon's configuration hold best-effort jobs, or drain a GPU, because of a fault (`pillion events`), and \
-                  `pillion drain` drains one. They stay so until root or the daemon's user says otherwise. So does MPS \
-                  that was restarted too often ([mps] manage): it is started again. With JOB only what is held by \
-                  that job's own fault goes on. Without it a device that was released is opened first, which may take seconds; as long as that \
-                  fails nothing of it goes on. Exit 0 when something was let go.")]
+                  After a fault (`pillion events`), rules of the daemon's configuration hold best-effort jobs or drain a GPU; `pillion drain` \
+                  also drains one. Holds and drains last until root or the daemon's user runs this command. It also restarts MPS if the \
+                  daemon has given up on it after too many restarts ([mps] manage). With JOB the command ends only the holds of that \
+                  job's own faults. Without JOB the daemon first opens a device that was released, which may take seconds; if that \
+                  fails, nothing on that GPU resumes. Exit 0 if a hold or drain ended.")]
 pub(crate) struct Options {
-    /// Id of a job that is held by itself; without it, everything on all GPUs.
+    /// Id of a job with a hold of its own (default: everything on all GPUs).
     #[arg(value_name = "JOB")]
     job: Option<String>,
 }

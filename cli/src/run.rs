@@ -41,68 +41,73 @@ mod share;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
-                  Where no daemon runs for a GPU that the job may use, one is started: the user's own, with the defaults of /etc/pillion \
-                  (pillion config show), which ends a minute after its last job. If that cannot be, the job runs as it would without Pillion, \
-                  unless --require-daemon is given.\n\n\
-                  A job that SIGTERM or SIGINT ends first lets the GPU finish what it has begun; one that dies of another signal (SIGHUP when \
-                  its terminal is closed, SIGQUIT) does not, which under MPS can take other jobs along: start it with nohup or setsid, or \
-                  end it by `pillion stop`.\n\n\
-                  The job's id is that of --job, else PILLION_JOB where that is set, else a new one at each start. What is started anew after \
-                  a fault should have one (pillion run --job train): rules count how often by it. Processes of one user and class \
-                  with the same id are one job. A job that is started within one whose id was made up gets one of its own."
+                  If a GPU that the job may use has no daemon, the command starts one: a daemon of your user, with the defaults of /etc/pillion \
+                  (pillion config show), which exits a minute after its last job. If no daemon can be started, the job runs as without Pillion; \
+                  with --require-daemon it does not start.\n\n\
+                  A job that is ended by SIGTERM or SIGINT first lets its work in flight complete. A job that dies of another signal (SIGHUP \
+                  when its terminal closes, SIGQUIT) does not, and under MPS its death can then end other jobs: start it with nohup or \
+                  setsid, or end it with `pillion stop`.\n\n\
+                  The job's id is the value of --job, else of PILLION_JOB, else a new id at each start. A job that is restarted after a \
+                  fault should have a fixed id (pillion run --job train), because rules count faults by id. Processes of one user and class \
+                  with the same id are one job. A job started inside another job gets a new id if the outer job's id was generated."
 )]
 pub(crate) struct Options {
-    /// high-priority: runs as if alone. best-effort: uses what the others leave (default, or
-    /// `PILLION_CLASS`).
+    /// high-priority: runs as if alone. best-effort: uses the GPU time that the others leave
+    /// (default: `PILLION_CLASS`, or best-effort).
     #[arg(long, value_name = "CLASS", value_parser = JobClass::NAMES)]
     class: Option<String>,
-    /// What the job is called in `pillion status`, in rules and in messages (default:
-    /// `PILLION_JOB`, or a new id at each start).
+    /// Id of the job in `pillion status`, in rules and in messages (default: `PILLION_JOB`, or a new
+    /// id at each start).
     #[arg(long, value_name = "ID", value_parser = id_of)]
     job: Option<String>,
     /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
-    /// What is known about the job's kernels: a Pillion profile, a trace, or an Orion kernel file
-    /// (default: `PILLION_PROFILE`, of which a job that cannot read it only warns).
+    /// Profile of the job's kernels: a Pillion profile, a trace, or an Orion kernel file (default:
+    /// `PILLION_PROFILE`, which only causes a warning if it cannot be read).
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// What the job may hold of each GPU's memory, all its processes together: a size, a part of the GPU such as
-    /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
+    /// Memory that the job may hold on each GPU, all its processes together: a size, a part of the
+    /// GPU such as 40%, or unlimited (default: `PILLION_MEMORY`, or the value in the daemon's
+    /// configuration).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
-    /// What requests of a high-priority job may take, in place of what the daemon's configuration says: times alone, such as
-    /// 1.2x, or a time, such as 15ms (a number without a unit is seconds). A time is held where the program marks its requests
-    /// (default: `PILLION_SLO`).
+    /// Latency target of a high-priority job's requests: a multiple of their time alone, such as
+    /// 1.2x, or a time, such as 15ms (a number without a unit is seconds). A time is enforced only if
+    /// the program marks its requests (default: `PILLION_SLO`, or the value in the daemon's
+    /// configuration).
     #[arg(long, value_name = "Nx|TIME", value_parser = slo_of)]
     slo: Option<SloAsked>,
-    /// What a best-effort job may use of the GPU's time at most, all its processes together, whoever else is there: 1% to 100%, which
-    /// is no cap (default: `PILLION_COMPUTE`, or HAMi's `CUDA_DEVICE_SM_LIMIT`, or what the daemon's configuration says).
+    /// Largest share of the GPU's time that a best-effort job may use, all its processes together,
+    /// even if the GPU has no other job: 1% to 100%, which is no cap (default: `PILLION_COMPUTE`, or
+    /// HAMi's `CUDA_DEVICE_SM_LIMIT`, or the value in the daemon's configuration).
     #[arg(long, value_name = "PCT", value_parser = cap_of)]
     compute: Option<Cap>,
-    /// NVTX ranges that are the job's requests, whose latency is held to its target (`--slo`): a domain and a name, with *
-    /// and ? in the name; nothing before the slash is the default domain (default: `PILLION_REQUEST_RANGE`). Example: --request-range '/forward*'
+    /// NVTX ranges that are the job's requests, to which its target (`--slo`) applies: a domain and a
+    /// name, with * and ? in the name; nothing before the slash is the default domain (default:
+    /// `PILLION_REQUEST_RANGE`). Example: --request-range '/forward*'
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     request_range: Option<RangePattern>,
-    /// NVTX ranges that are the job's iterations, whose number `pillion status` shows (default: `PILLION_ITERATION_RANGE`).
+    /// NVTX ranges that are the job's iterations, whose number `pillion status` shows (default:
+    /// `PILLION_ITERATION_RANGE`).
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     iteration_range: Option<RangePattern>,
-    /// Whoever supervises the best-effort job starts it anew by `pillion run` when it ends: the daemon
-    /// may end it (SIGTERM, and ten seconds to save what it has) where it would have another share of
-    /// the SMs then (`[share]`, MPS).
+    /// A supervisor restarts this best-effort job by `pillion run` when it ends: the daemon may end it
+    /// (SIGTERM, and ten seconds to save its state) so that it gets another share of the SMs at the
+    /// next start (`[share]`, MPS).
     #[arg(long)]
     restartable: bool,
-    /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses one that
-    /// runs, or runs without.
+    /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses a running
+    /// daemon, or runs without one.
     #[arg(long, conflicts_with = "require_daemon")]
     no_daemon: bool,
     /// Refuse to start (exit 69) if no daemon answers, if the program cannot load the library, or
     /// for a high-priority job if its GPU is drained.
     #[arg(long)]
     require_daemon: bool,
-    /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
-    /// libraries with `RTLD_DEEPBIND` or `dlmopen`, which pass by a preloaded one. Such a process is not made to finish what
-    /// the GPU has begun when SIGTERM or SIGINT ends it.
+    /// Also replace the driver's library (`libcuda.so.1`) by the shim: this reaches programs that open
+    /// libraries with `RTLD_DEEPBIND` or `dlmopen`, which bypass a preloaded library. Such a process
+    /// does not wait for its work in flight when SIGTERM or SIGINT ends it.
     #[arg(long)]
     shim: bool,
     /// The command and its arguments.
@@ -152,7 +157,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_best_effort = class == JobClass::BestEffort;
     if options.restartable && !is_best_effort {
         return Err(Failure::usage(anyhow!(
-            "--restartable: the job is high-priority, which nobody ends for a share; leave it out, or start it with --class best-effort"
+            "--restartable applies only to best-effort jobs, and this job is high-priority; leave the flag out, or use --class best-effort"
         )));
     }
     // After everything that may fail, so that no daemon is started in vain.
@@ -266,8 +271,8 @@ fn slo(options: &Options, class: JobClass) -> Result<Option<SloAsked>, Failure> 
     match class {
         JobClass::HighPriority => Ok(Some(slo)),
         JobClass::BestEffort => Err(Failure::usage(anyhow!(
-            "{said}: the job is best-effort, and only requests of high-priority jobs are held to a target; \
-             start it with --class high-priority, or without a target"
+            "{said}: a target applies only to high-priority jobs, and this job is best-effort; \
+             use --class high-priority, or leave the target out"
         ))),
     }
 }
@@ -292,7 +297,7 @@ fn cap(options: &Options, class: JobClass) -> Result<Option<Cap>, Failure> {
     match class {
         JobClass::BestEffort => Ok(Some(cap)),
         JobClass::HighPriority => Err(Failure::usage(anyhow!(
-            "{said}: the job is high-priority, which nothing holds back; start it with --class best-effort, or without a cap"
+            "{said}: a cap applies only to best-effort jobs, and this job is high-priority; use --class best-effort, or leave the cap out"
         ))),
     }
 }
@@ -325,13 +330,13 @@ fn ask_for_ranges(command: &mut Command, options: &Options, library: &Path) -> R
     }
     if options.shim {
         return Err(Failure::usage(anyhow!(
-            "NVTX ranges are not seen with --shim: leave it out, or the ranges"
+            "NVTX ranges cannot be read with --shim; leave out --shim or the ranges"
         )));
     }
     match std::env::var_os(NVTX_TOOL).filter(|v| !v.is_empty() && v != library.as_os_str()) {
         None => _ = command.env(NVTX_TOOL, library),
         Some(other) => out::note(format_args!(
-            "pillion: {NVTX_TOOL}={}: that tool hears of NVTX ranges and Pillion does not; requests are inferred from launches",
+            "pillion: {NVTX_TOOL}={}: this tool receives the NVTX ranges instead of Pillion; requests are inferred from launches",
             other.display()
         )),
     }
@@ -359,8 +364,8 @@ fn check_can_be_preloaded(library: &Path) -> anyhow::Result<()> {
         .any(|byte| b" :".contains(byte))
     {
         bail!(
-            "cannot preload {name}: in LD_PRELOAD a path ends at a space or a colon; \
-             Pillion must be installed in a folder without either"
+            "cannot preload {name}: LD_PRELOAD allows no path with a space or a colon; \
+             install Pillion in a folder without either"
         );
     }
     Ok(())
@@ -397,7 +402,9 @@ fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
         }
         None => scheduler::host::device::library_path()
             .map_err(anyhow::Error::from)?
-            .context("the file of the driver's library is not known; PILLION_DRIVER can name it")?,
+            .context(
+                "cannot find the driver's library (libcuda.so.1); set PILLION_DRIVER to its path",
+            )?,
     };
     let mut path = artifacts::shim_folder(&driver)?.into_os_string();
     if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|v| !v.is_empty()) {
@@ -416,7 +423,7 @@ fn job_id(set: Option<OsString>) -> anyhow::Result<String> {
     };
     let id = set
         .into_string()
-        .map_err(|set| anyhow!("PILLION_JOB={}: is not UTF-8", set.display()))?;
+        .map_err(|set| anyhow!("PILLION_JOB={} is not UTF-8", set.display()))?;
     if let Some(why) = why_too_long(&id) {
         bail!("PILLION_JOB={id}: {why}");
     }
@@ -439,7 +446,8 @@ fn id_of(text: &str) -> Result<String, String> {
 fn why_too_long(id: &str) -> Option<String> {
     let bytes = id.len();
     let is_too_long = bytes > TEXT_BYTES_MAX;
-    is_too_long.then(|| format!("has {bytes} bytes, of which a daemon takes {TEXT_BYTES_MAX}"))
+    is_too_long
+        .then(|| format!("the id has {bytes} bytes, but a daemon accepts at most {TEXT_BYTES_MAX}"))
 }
 
 /// Completes an error of the command line if `pillion run` got a command without `--` before it.
@@ -540,10 +548,10 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
         refused = match why_drained(path) {
             Ok(None) => return Ok(()),
             Ok(Some(why)) => Some(anyhow!(
-                "the GPU of the daemon at {at} takes no new high-priority job until `pillion resume`: {why}"
+                "the GPU of the daemon at {at} accepts no new high-priority jobs until `pillion resume`: {why}"
             )),
             Err(error) => Some(anyhow!(
-                "the daemon at {at} does not say whether its GPU takes high-priority jobs: {error}"
+                "cannot ask the daemon at {at} whether its GPU accepts high-priority jobs: {error}"
             )),
         };
     }
@@ -606,7 +614,7 @@ mod tests {
     fn an_id_that_no_daemon_takes_is_refused() {
         let why = |set: OsString| job_id(Some(set)).unwrap_err().to_string();
         let long = "x".repeat(TEXT_BYTES_MAX + 1);
-        assert!(why(long.into()).contains("257 bytes, of which a daemon takes 256"));
+        assert!(why(long.into()).contains("257 bytes, but a daemon accepts at most 256"));
         assert!(why(OsString::from_vec(vec![b'a', 0xff])).contains("is not UTF-8"));
     }
 }

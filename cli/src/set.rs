@@ -13,38 +13,38 @@ use crate::daemons::{self, PATIENCE};
 use crate::failure::Failure;
 use crate::{out, status};
 
-/// Changes a running job, and says what is in force then.
+/// Changes a running job, and prints the values then in force.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 #[command(after_help = "Example: pillion set 4711-1c0ffee --slo 1.5x\n         \
                   pillion set nightly-train --weight 3 --min-progress 30%\n\n\
-                  A quota below what the job holds takes nothing away: it refuses more until \
-                  the job is below. Jobs are those of `pillion status`; only their user and root \
-                  may change them. Weights and least shares are changed by root and the daemon's \
-                  user alone, as other users' jobs pay for them. What is changed holds while a process of the job is there, \
-                  under the next daemon, too.")]
+                  A quota below the memory that the job holds frees nothing: the job gets no more memory until it holds less than the quota. \
+                  `pillion status` lists the jobs; only a job's user and root may change it. Only root and the daemon's user may change \
+                  weights and least shares, because they cost other users' jobs. Changes last as long as the job has a process, also \
+                  under the next daemon.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
     job: String,
-    /// What it may hold of each GPU: a size, a part of the GPU such as 40%, or unlimited.
+    /// Memory that the job may hold on each GPU: a size, a part of the GPU such as 40%, or unlimited.
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of, group = "change")]
     memory: Option<Quota>,
-    /// What requests of a high-priority job may take: times alone, such as 1.2x, a time, such as 15ms (a number without a unit is
-    /// seconds), or default, for what the daemon's configuration says.
+    /// Latency target of a high-priority job's requests: a multiple of their time alone, such as
+    /// 1.2x, a time, such as 15ms (a number without a unit is seconds), or default, for the value in
+    /// the daemon's configuration.
     #[arg(long, value_name = "Nx|TIME|default", value_parser = slo_of, group = "change")]
     slo: Option<SloChange>,
-    /// What a best-effort job may use of each GPU's time at most: 1% to 100%, or default, for what the daemon's configuration says,
-    /// which none may come above.
+    /// Largest share of each GPU's time that a best-effort job may use: 1% to 100%, or default, for
+    /// the value in the daemon's configuration, which is also the upper limit.
     #[arg(long, value_name = "PCT|default", value_parser = cap_of, group = "change")]
     compute: Option<CapChange>,
-    /// How many quanta a best-effort job's turns last against others': 1 to 100, or default, for
-    /// what the daemon's configuration says. Under policy pillion.
+    /// Length of a best-effort job's turns, in quanta: 1 to 100, or default, for the value in the
+    /// daemon's configuration. Needs policy pillion.
     #[arg(long, value_name = "N|default", value_parser = weight_of, group = "change")]
     weight: Option<WeightChange>,
-    /// The least share of its rate alone that a best-effort job is promised while high-priority
-    /// requests are within their target: above 0 to 1, such as 0.3 or 30%, or default, for what the
-    /// daemon's configuration says. Under policy pillion.
+    /// Least share of its rate alone that a best-effort job is promised while high-priority requests
+    /// are within their target: above 0 to 1, such as 0.3 or 30%, or default, for the value in the
+    /// daemon's configuration. Needs policy pillion.
     #[arg(long, value_name = "R|PCT|default", value_parser = least_of, group = "change")]
     min_progress: Option<LeastChange>,
 }
@@ -117,7 +117,7 @@ fn too_large(status: &Value, id: &str, bytes: u64) -> Option<String> {
     meant.next().filter(|_| bytes > has_bytes)?;
     let gpu = status["gpu"]["uuid"].as_str().unwrap_or("N/A");
     Some(format!(
-        "GPU {gpu} of job {id} has {}; give at most that, a part such as 40%, or unlimited",
+        "GPU {gpu} of job {id} has {}; use at most that, a part such as 40%, or unlimited",
         gib(has_bytes),
     ))
 }

@@ -17,8 +17,8 @@ use crate::status::table;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion workload resnet50-inference --batch 8 --device A30 -o hp.trace\n\n\
-                  Without a name it lists the workloads. How the times are computed and how far they \
-                  are off: docs/workloads.md."
+                  Without a name the command lists the workloads. docs/workloads.md explains how the \
+                  times are computed and how accurate they are."
 )]
 pub(crate) struct Options {
     /// Name of the workload.
@@ -27,13 +27,13 @@ pub(crate) struct Options {
     /// Images, sequences or other inputs in one request.
     #[arg(long, value_name = "N", requires = "name")]
     batch: Option<u32>,
-    /// Model of the GPU it runs on.
+    /// Model of the GPU that the trace is for.
     #[arg(long, value_name = "MODEL", default_value = "V100-SXM2-16GB")]
     device: String,
     /// fp32 on the ordinary units, or fp16 on the matrix units.
     #[arg(long, value_name = "P", default_value = "fp32", value_parser = Precision::NAMES)]
     precision: String,
-    /// Where the trace goes; `-` is standard output.
+    /// The file to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE", requires = "name")]
     output: Option<PathBuf>,
 }

@@ -43,7 +43,7 @@ pub(super) fn run() {
     let said = match look() {
         Ok(None) => return,
         Ok(Some(said)) => said,
-        Err(error) => format!("a container could not be looked into: {error:#}"),
+        Err(error) => format!("cannot check a container: {error:#}"),
     };
     // The image controls part of this text.
     let shown = |c: char| if c.is_control() { '?' } else { c };
@@ -60,20 +60,22 @@ fn look() -> anyhow::Result<Option<String>> {
     let mut state = String::new();
     let input = std::io::stdin().lock();
     input.take(BYTES_MAX).read_to_string(&mut state)?;
-    let state: Value = serde_json::from_str(&state).context("its state")?;
+    let state: Value =
+        serde_json::from_str(&state).context("cannot parse the state of the container")?;
     let id = state["id"].as_str().unwrap_or("?");
     let bundle = state["bundle"]
         .as_str()
-        .context("its state has no bundle")?;
+        .context("the state of the container has no bundle")?;
     let bundle = Path::new(bundle);
     let config = bundle.join("config.json");
     let text = std::fs::read_to_string(&config);
     let text = text.with_context(|| config.display().to_string())?;
-    let config: Value = serde_json::from_str(&text).context("its config.json")?;
+    let config: Value =
+        serde_json::from_str(&text).context("cannot parse the config.json of the container")?;
     // Compare with the mounted file, wherever links lead, so that nothing else is unmounted.
     let ours = artifacts::find(artifacts::LIBRARY)?.metadata()?;
     let root = config["root"]["path"].as_str().unwrap_or("rootfs");
-    chroot(bundle.join(root)).context("its root")?;
+    chroot(bundle.join(root)).context("cannot enter the root of the container")?;
     std::env::set_current_dir("/")?;
     let library = Path::new(LIBRARY);
     let programs = programs(&config);
@@ -82,18 +84,18 @@ fn look() -> anyhow::Result<Option<String>> {
         .find_map(|program| why_not_loadable(program, library));
     let Some(unloadable) = unloadable else {
         let why = preloads_something_else(&config);
-        return Ok(why.map(|why| format!("container {id}: {why}: it runs without Pillion")));
+        return Ok(why.map(|why| format!("container {id} runs without Pillion: {why}")));
     };
     let (why, mend) = (unloadable.why, unloadable.mend);
     let there = library.symlink_metadata()?;
     ensure!(
         (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
-        "container {id}: {why}, and {LIBRARY} is another file than the host's"
+        "container {id}: {why}, and {LIBRARY} differs from the host's file"
     );
     unmount(LIBRARY, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
         .with_context(|| format!("container {id}: {why}, and {LIBRARY} cannot be unmounted"))?;
     Ok(Some(format!(
-        "container {id}: {why}: it runs without Pillion; {mend}"
+        "container {id} runs without Pillion: {why}; {mend}"
     )))
 }
 
@@ -110,7 +112,7 @@ fn preloads_something_else(config: &Value) -> Option<String> {
     let preload = variable(config, "LD_PRELOAD").unwrap_or("");
     let has_ours = preload.split([':', ' ']).any(|path| path == LIBRARY);
     (!has_ours).then(|| {
-        format!("its LD_PRELOAD is {preload:?} and must have {LIBRARY} (docs/containers.md, ld.so.preload)")
+        format!("its LD_PRELOAD is {preload:?} and must contain {LIBRARY} (docs/containers.md, ld.so.preload)")
     })
 }
 

@@ -14,18 +14,18 @@ use scheduler::config::{Config, ConfigError};
 use crate::failure::Failure;
 use crate::out;
 
-/// Checks configuration files of daemons and says what is wrong in them, with file, line and column.
+/// Checks configuration files of daemons and reports each error with file, line and column.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion config check\n         \
                   pillion config check --this-machine /etc/pillion/gpu0.toml\n\n\
-                  A file is checked with default.toml of its folder above it, and with its drop-ins (gpu0.d/*.toml of gpu0.toml).\n\n\
-                  Of programs that rules run, and of logs of MPS, that are not on this machine it warns.")]
+                  A file is checked together with default.toml in its folder and with its drop-ins (gpu0.d/*.toml for gpu0.toml).\n\n\
+                  The command warns of programs that rules run, and of logs of MPS, that this machine lacks.")]
 pub(crate) struct Options {
-    /// TOML files, each of one GPU's daemon, or default.toml; - is standard input, by itself
-    /// (default: all files of the usual folder, /etc/pillion).
+    /// TOML files, each for the daemon of one GPU, or default.toml; - is standard input, checked
+    /// without other files (default: all files in /etc/pillion).
     files: Vec<PathBuf>,
-    /// Also check that the GPUs that the files name are in this machine, each named once, and
-    /// that quotas fit into their memory.
+    /// Also check that this machine has the GPUs that the files name, that no GPU has two files,
+    /// and that quotas fit into the memory of the GPUs.
     #[arg(long)]
     this_machine: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if files.is_empty() {
         let folder = folder.display();
         return out::line(format_args!(
-            "{folder}: no files; daemons that `pillion run` or `pilliond --gpu` starts have the built-in defaults"
+            "{folder}: no files; daemons that `pillion run` or `pilliond --gpu` starts use the built-in defaults"
         ));
     }
     let mut faults = Vec::new();
@@ -143,7 +143,7 @@ fn twice(checked: &[Checked]) -> Vec<String> {
 
 fn again(one: &Checked, gpu: &Select, first: &str) -> String {
     format!(
-        "{}: names the GPU with {gpu}, as {first} does; a GPU has one file",
+        "{}: the GPU with {gpu} already has the file {first}; a GPU can have only one file",
         one.name
     )
 }
@@ -183,7 +183,7 @@ fn absent(checked: &Checked, gpus: &[Gpu]) -> Vec<String> {
     ];
     let too_large = quotas.into_iter().filter_map(|(key, quota)| match quota {
         Quota::Bytes(bytes) if gpu.memory_bytes != 0 && bytes > gpu.memory_bytes => Some(format!(
-            "{name}: [memory] {key} is {} MiB, and the GPU has {} MiB; nearest is \"100%\"",
+            "{name}: [memory] {key} is {} MiB, but the GPU has {} MiB; use at most \"100%\"",
             bytes >> 20,
             gpu.memory_bytes >> 20
         )),

@@ -14,15 +14,16 @@ use crate::daemons::{self, PATIENCE};
 use crate::failure::Failure;
 use crate::{out, run};
 
-/// Shows the settings of daemons and where each was said: file, line and column, or default.
+/// Shows the settings of daemons, each with its origin: file, line and column, or default.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion config show --gpu 0\n\n\
-                  Of a daemon that runs: what it has in force. Of a GPU that --gpu names and that has none: what a daemon would have that \
-                  `pillion run` or `pilliond --gpu` starts. Without either: what /etc/pillion says of all GPUs.\n\n\
-                  Keys that no file says are shown where they have a value without one. What `pillion set` has changed of a job is in \
+                  For a running daemon, the command shows the settings in force. If the GPU of --gpu has no daemon, it shows the settings that a \
+                  daemon started by `pillion run` or `pilliond --gpu` would have. Without a daemon and without --gpu, it shows the settings in \
+                  /etc/pillion for all GPUs.\n\n\
+                  Keys that no file sets are shown if they have a default. Changes made to a job by `pillion set` are shown by \
                   `pillion status --explain JOB`.")]
 pub(crate) struct Options {
-    /// One GPU's alone: index, UUID (a prefix will do) or PCI bus id.
+    /// Show only this GPU: index, UUID (a prefix will do) or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
     /// Print JSON, for programs.
@@ -72,7 +73,8 @@ fn find(options: &Options) -> Result<Vec<Found>, Failure> {
             Ok(json) => found.push(Found {
                 of: socket.display().to_string(),
                 is_running: true,
-                shown: serde_json::from_str(&json).context("what the daemon says")?,
+                shown: serde_json::from_str(&json)
+                    .context("cannot parse the reply of the daemon")?,
             }),
             Err(error) if daemons::is_absence(&error) => {
                 absent.push(format!("{}: {error}", socket.display()));
@@ -137,7 +139,7 @@ fn print(found: &Found) -> Result<(), Failure> {
     };
     let state = match found.is_running {
         true => "in force in the daemon at",
-        false => "no daemon is running; for one of",
+        false => "no daemon is running; settings for a daemon of",
     };
     out::line(format_args!("{state} {}: {files}", found.of))?;
     let value = |value: &Value| value.to_string();

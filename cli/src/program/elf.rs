@@ -50,7 +50,7 @@ pub(super) struct Library<'a, R: ReadCacheOps> {
 /// Opens a regular file, not a pipe, where the caller would block.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     match path.metadata()? {
-        file if !file.is_file() => Err(io::Error::other("not a file")),
+        file if !file.is_file() => Err(io::Error::other("not a regular file")),
         file if file.len() > FILE_BYTES_MAX => Err(io::ErrorKind::FileTooLarge.into()),
         _ => File::open(path),
     }

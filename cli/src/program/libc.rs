@@ -20,12 +20,12 @@ pub(crate) struct Unloadable {
 }
 
 /// The fix for a C library that is too old.
-const OLDER: &str = "install a release, whose library needs glibc 2.17, or build the library as \
-                     docs/operating.md says";
+const OLDER: &str = "install a release (its library needs only glibc 2.17), or build the library as \
+                     docs/operating.md describes";
 /// The fix for a program that uses musl.
 pub(crate) const MUSL: &str = "NVIDIA's driver and this library are for glibc: use a glibc image";
 /// The fix for a program of another machine.
-const OTHER: &str = "give a 64-bit program of this machine's kind";
+const OTHER: &str = "use a 64-bit program for this machine's architecture";
 const GLIBC: &str = "libc.so.6";
 
 pub(crate) fn is_musls(loader: &Path) -> bool {
@@ -43,7 +43,7 @@ pub(super) fn why_not_loadable(
     let machine = with_library(library, |library| Ok(library.machine)).ok()?;
     if program.machine != machine {
         return Some(Unloadable {
-            why: format!("{path} is a program for another kind of machine than {shown}"),
+            why: format!("{path} is a program for another architecture than {shown}"),
             mend: OTHER,
         });
     }
@@ -54,7 +54,7 @@ pub(super) fn why_not_loadable(
         let musl = program.loader.display();
         return Some(Unloadable {
             why: format!(
-                "{path} runs by musl's C library ({musl}), which lacks {missing}, and {shown} needs that"
+                "{path} uses musl's C library ({musl}), which lacks {missing}, needed by {shown}"
             ),
             mend: MUSL,
         });
@@ -64,7 +64,7 @@ pub(super) fn why_not_loadable(
     let libc = libc.display();
     Some(Unloadable {
         why: format!(
-            "{path} runs by a C library that has {has} at most ({libc}), and {shown} needs {needs}"
+            "{path} uses a C library that has at most {has} ({libc}), but {shown} needs {needs}"
         ),
         mend: OLDER,
     })
@@ -193,7 +193,7 @@ mod tests {
             panic!("the loader is still there");
         };
         let why = why_not_loadable(file.path(), &other, Path::new(SELF)).unwrap();
-        assert!(why.why.contains("another kind of machine"), "{why:?}");
+        assert!(why.why.contains("another architecture"), "{why:?}");
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(super) fn see_to_daemons(gpu: Option<&Gpu>, may_start: bool) -> Vec<String> 
         (None, None) if all_have_daemons() => return Vec::new(),
         (None, _) => match device::gpus() {
             Ok(gpus) => gpus,
-            Err(error) => return vec![format!("no daemon is started: {error}")],
+            Err(error) => return vec![format!("cannot start a daemon: {error}")],
         },
     };
     let turn_ends_ns = Clock::monotonic().now_ns() + TURN_NS;
@@ -144,7 +144,7 @@ fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
     }
     if std::process::id() == 1 || get_child_subreaper().unwrap_or(false) {
         bail!(
-            "it would become a child of the job, which adopts processes (process 1 of a container); start \
+            "the job adopts orphaned processes (as process 1 of a container), so the daemon would become its child; start \
              pilliond before the job, or give the container an init (docker run --init)"
         );
     }
@@ -170,9 +170,12 @@ fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
             Ok(()) => break,
             Err(Errno::WOULDBLOCK | Errno::INTR) if pause(turn_ends_ns) => {}
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                bail!("another `pillion run` has been starting it for a minute")
+                bail!("another `pillion run` has been starting the daemon for a minute")
             }
-            Err(error) => bail!("{}: cannot be locked: {error}", folder.display()),
+            Err(error) => bail!(
+                "cannot lock the start file in {}: {error}",
+                folder.display()
+            ),
         }
     }
     let holder_ends_ns = clock.now_ns() + HOLDER_NS;
@@ -183,8 +186,8 @@ fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
         let installed = Path::new(SYSTEM_FOLDER).join(format!("{uuid}.sock"));
         if socket::is_installed(&installed) {
             bail!(
-                "the daemon that is installed for it does not answer at {0}; the job attaches when it does \
-                 (systemctl status 'pilliond@*'; if it is not to come back, root can remove {0}.lock)",
+                "the daemon installed for this GPU does not answer at {0}; the job attaches when it answers \
+                 (see systemctl status 'pilliond@*'; to remove that daemon for good, root deletes {0}.lock)",
                 installed.display()
             );
         }
@@ -208,21 +211,21 @@ fn held(holder: &Holder) -> String {
         .map_or_else(String::new, |pid| format!(" (process {pid})"));
     match holder.uid {
         _ if holder.is_ours() => format!(
-            "your own daemon{pid} has the GPU and listens where no job looks; PILLION_SOCKET can say where"
+            "your own daemon{pid} has the GPU but listens at a path where jobs do not search; set PILLION_SOCKET to its path"
         ),
         Some(0) => format!(
-            "root's daemon{pid} has the GPU and listens where no job looks; ask root for the path, for PILLION_SOCKET"
+            "root's daemon{pid} has the GPU but listens at a path where jobs do not search; ask root for its path and set PILLION_SOCKET"
         ),
         Some(uid) => {
             let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
             let user = user.map_or_else(|| format!("user {uid}"), |user| user.name);
             format!(
-                "{user}'s daemon{pid} has the GPU and serves {user} alone; ask {user} to end it (`kill {}`), or root to \
-                 install one for all users",
+                "{user}'s daemon{pid} has the GPU and serves only {user}; ask {user} to end it (`kill {}`), or root to \
+                 install a daemon for all users",
                 holder.pid.unwrap_or_default()
             )
         }
-        None => format!("a daemon that cannot be seen from here{pid} has the GPU"),
+        None => format!("another daemon{pid} has the GPU, and its user cannot be determined"),
     }
 }
 
@@ -260,10 +263,10 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
     let ended = command.output();
     // Where SIGCHLD is ignored, the exit status of `pilliond --detach` is unknown.
     if !is_served(uuid) {
-        let ended = ended.context("pilliond cannot be started")?;
+        let ended = ended.context("cannot start pilliond")?;
         if ended.status.success() {
             bail!(
-                "its daemon has started and listens where no job looks ([socket] path of its configuration)"
+                "its daemon has started but listens at a path where jobs do not search ([socket] path of its configuration)"
             );
         }
         let mut said = String::new();
@@ -271,7 +274,7 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
         bail!("{}", why_not(&said, &log));
     }
     out::note(format_args!(
-        "pillion: started a daemon for {uuid} ({}), which ends {IDLE_S} s after its last job; it logs to {}",
+        "pillion: started a daemon for {uuid} ({}); it exits {IDLE_S} s after its last job and logs to {}",
         gpu.name,
         log.display()
     ));
@@ -285,7 +288,7 @@ fn why_not(said: &str, log: &Path) -> String {
         .map(|(_, reasons)| reasons.trim());
     match reasons.filter(|reasons| !reasons.is_empty()) {
         Some(reasons) => reasons.replace('\n', "; "),
-        None => format!("pilliond ended without a word; see {}", log.display()),
+        None => format!("pilliond exited without a message; see {}", log.display()),
     }
 }
 
@@ -325,6 +328,6 @@ mod tests {
             other.contains("ask user 61004 to end it (`kill 12`)"),
             "{other}"
         );
-        assert!(of(None).contains("cannot be seen"));
+        assert!(of(None).contains("cannot be determined"));
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn is_by(
         )));
     }
     out::note(format_args!(
-        "pillion: {why}: the job runs without Pillion; {mend}"
+        "pillion: the job runs without Pillion: {why}; {mend}"
     ));
     if let Some(set) = std::env::var_os("LD_PRELOAD") {
         command.env("LD_PRELOAD", without(&set, library));

@@ -59,11 +59,11 @@ pub(super) fn take(
     match (is_restartable, shares.len(), less) {
         (false, ..) => {}
         (true, _, Some(less)) => out::note(format_args!(
-            "pillion: --restartable: {SM_SHARE}={less} is no more than the job's share: it is not ended for another"
+            "pillion: --restartable has no effect: {SM_SHARE}={less} already limits the job to its share or less"
         )),
         (true, 2.., None) => out::note(format_args!(
-            "pillion: --restartable: several daemons have a share, and it is not known which GPU the job uses: it is not ended for another; \
-             --gpu says which"
+            "pillion: --restartable has no effect: several daemons have a share, and the GPU of the job is unknown; \
+             name it with --gpu"
         )),
         (true, _, None) => _ = command.env(RESTARTABLE, percent.to_string()),
     }
@@ -87,7 +87,7 @@ fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
         match answer {
             Ok(json) => shares.extend(share(&json)),
             Err(error) => out::note(format_args!(
-                "pillion: the daemon at {} does not say which share of the SMs best-effort jobs have: {error}",
+                "pillion: cannot ask the daemon at {} for the best-effort share of the SMs: {error}",
                 socket.display()
             )),
         }

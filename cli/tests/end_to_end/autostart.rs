@@ -202,7 +202,7 @@ fn a_job_has_a_daemon_that_is_nobodys_child_and_shows_when_it_ends() {
     assert!(!of.contains(&format!("PPid:\t{}\n", job.pid())), "{of}");
     let shown = collect(desk.command(USER, "pillion", &["status"]));
     assert!(
-        shown.output.contains("ends 60 s after its last job"),
+        shown.output.contains("exits 60 s after its last job"),
         "{shown:#?}"
     );
     assert!(job.errors().contains(STARTED), "{}", job.errors());
@@ -299,7 +299,7 @@ fn another_users_daemon_is_named_with_whom_to_ask() {
     let ended = collect(desk.job(&[], &["linked", "5", "0"]));
     expect_launches(&ended, 13);
     let asks = format!(
-        "(process {pid}) has the GPU and serves user {OTHER} alone; ask user {OTHER} to end it"
+        "(process {pid}) has the GPU and serves only user {OTHER}; ask user {OTHER} to end it"
     );
     ended.expect_errors(&[&asks]);
     let required = collect(desk.job(&["--require-daemon"], &["linked", "5", "0"]));
@@ -330,7 +330,7 @@ fn beside_a_daemon_of_the_systems_none_is_started_not_even_while_that_is_away() 
     daemon.end();
     let ended = job(&[]);
     expect_launches(&ended, 13);
-    ended.expect_errors(&["the daemon that is installed for it does not answer at /run/pillion/"]);
+    ended.expect_errors(&["the daemon installed for this GPU does not answer at /run/pillion/"]);
     assert!(desk.daemon(0).try_status().is_err());
 }
 
@@ -447,6 +447,6 @@ fn a_job_that_adopts_processes_gets_no_daemon_for_a_child() {
     let words = ["--pid", "--fork", "--"];
     let ended = desk.apart(&words, &desk.job(&[], &["linked", "5", "0"]));
     expect_launches(&ended, 13);
-    ended.expect_errors(&["has no daemon: it would become a child of the job"]);
+    ended.expect_errors(&["has no daemon: the job adopts orphaned processes"]);
     assert!(desk.daemon(0).try_status().is_err());
 }

@@ -150,7 +150,10 @@ fn a_whole_folder_of_configurations_is_checked_and_a_gpu_has_one_file() {
     std::fs::remove_dir_all(folder.join("gpu0.d")).unwrap();
     std::fs::remove_file(folder.join("default.toml")).unwrap();
     let wrong = config(folder, &["check"]);
-    let twice = format!("{}: names the GPU with index 0, as ", name("gpu1.toml"));
+    let twice = format!(
+        "{}: the GPU with index 0 already has the file ",
+        name("gpu1.toml")
+    );
     wrong.expect_errors(&[&twice]);
 }
 
@@ -187,7 +190,7 @@ fn a_configuration_that_does_not_fit_this_machine_is_said_to() {
     assert_eq!(wrong.code(), 2, "{wrong:#?}");
     wrong.expect_errors(&["gpu.toml: [gpu]: no GPU with index 3; this machine has GPU-"]);
     let wrong = check("[gpu]\nindex = 0\n[memory]\nbest_effort = \"100GiB\"\n");
-    wrong.expect_errors(&["[memory] best_effort is 102400 MiB, and the GPU has 16384 MiB"]);
+    wrong.expect_errors(&["[memory] best_effort is 102400 MiB, but the GPU has 16384 MiB"]);
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn a_share_is_asked_for_changed_told_and_the_next_daemon_has_the_change() {
         "from 1% to 100%",
     );
     let run = |words: &[&str]| gpu.tell(&daemon, &[&["run"], words, &["--", "true"]].concat());
-    let part = "the job is high-priority, which nothing holds back";
+    let part = "a cap applies only to best-effort jobs, and this job is high-priority";
     refused(
         run(&["--class", "high-priority", "--compute", "30%"]),
         2,

@@ -80,7 +80,7 @@ const NONSENSE: [(&str, &str); 37] = [
     ("run --slo fast -- true", "fast"),
     (
         "run --slo 2x -- true",
-        "only requests of high-priority jobs",
+        "a target applies only to high-priority jobs",
     ),
     ("run --job= -- true", "at least one character"),
     ("run --request-range /forward* --shim -- true", "--shim"),

@@ -151,7 +151,7 @@ fn nonsense_is_refused_before_the_job_starts_and_another_tool_goes_first() {
     ended.expect_errors(&["PILLION_ITERATION_RANGE=a/: expected DOMAIN/GLOB"]);
     let ended = run(&["--shim", "--request-range", "/forward*"]).run();
     assert_eq!(ended.code(), 2, "{ended:#?}");
-    ended.expect_errors(&["not seen with --shim"]);
+    ended.expect_errors(&["cannot be read with --shim"]);
 
     let flags = ["--request-range", "/forward*"];
     let ended = run(&flags).run().expect_success();
@@ -163,7 +163,7 @@ fn nonsense_is_refused_before_the_job_starts_and_another_tool_goes_first() {
     let ended = run(&flags).env("NVTX_INJECTION64_PATH", "/opt/nsight/tool.so");
     let ended = ended.run().expect_success();
     assert_eq!(ended.output, "/opt/nsight/tool.so\n");
-    ended.expect_errors(&["that tool hears of NVTX ranges and Pillion does not"]);
+    ended.expect_errors(&["this tool receives the NVTX ranges instead of Pillion"]);
     assert_eq!(run(&[]).run().expect_success().output, "\n");
 }
 

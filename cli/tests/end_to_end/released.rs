@@ -68,7 +68,7 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
         "drained: no new high-priority job should be started here",
         "(`pillion drain`)",
         "released: NVML closed, since 20",
-        "of job before holds the GPU: `pillion stop before`",
+        "of job before has the device open: end it with `pillion stop before`",
         &format!("pid {} ", before.pid()),
     ] {
         assert!(said.output.contains(part), "no {part} in {}", said.output);

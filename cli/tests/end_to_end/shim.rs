@@ -332,7 +332,7 @@ fn a_folder_of_links_that_another_user_may_change_is_refused() {
     let job = job.env("XDG_CACHE_HOME", gpu.path(""));
     let ended = job.env("TMPDIR", "/dev/null").run();
     assert_eq!(ended.code(), 1, "{ended:#?}");
-    ended.expect_errors(&[text(&folder), "alone may change"]);
+    ended.expect_errors(&[text(&folder), "that other users cannot write to"]);
 }
 
 #[test]

@@ -106,8 +106,7 @@ fn a_target_that_cannot_be_held_is_refused_or_warned_of_once() {
         ended.expect_errors(&[part]);
     };
     let run = |words: &[&str]| gpu.tell(&daemon, &[&["run"], words, &["--", "true"]].concat());
-    let part =
-        "the job is best-effort, and only requests of high-priority jobs are held to a target";
+    let part = "a target applies only to high-priority jobs, and this job is best-effort";
     refused(run(&["--class", "best-effort", "--slo", "1.2x"]), part);
     refused(run(&["--slo", "15ms"]), part);
     let part = "expected times alone from 1x to 100x";
