@@ -26,23 +26,23 @@ use encode::Format;
 use crate::failure::Failure;
 use crate::out;
 
-/// Gives Prometheus the metrics of all daemons of this machine.
+/// Serves the metrics of all daemons of this machine to Prometheus.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion exporter --listen 127.0.0.1:10401\n         \
                   pillion exporter --textfile /var/lib/prometheus/node-exporter/pillion.prom\n\n\
-                  The metrics are at /metrics, in OpenMetrics 1.0 for whoever asks for it, else in the text format 0.0.4. They show what \
-                  the exporter's user may see, to everybody who reaches the address: as root the jobs of all users, by name. \
-                  docs/monitoring.md has every metric, a dashboard and alerts.\n\n\
-                  A daemon that does not answer within three seconds is pillion_daemon_up 0; the page comes all the same. SIGTERM and \
-                  SIGINT end the exporter with 0. Exit 1 if it cannot listen."
+                  The metrics are at /metrics, in OpenMetrics 1.0 for clients that request it, else in the text format 0.0.4. Every client that \
+                  reaches the address sees all that the exporter's user may see: as root, the jobs of all users, by name. \
+                  docs/monitoring.md lists every metric, and has a dashboard and alerts.\n\n\
+                  A daemon that does not answer within three seconds has pillion_daemon_up 0; the page is served anyway. On SIGTERM and \
+                  SIGINT the exporter exits with 0. Exit 1 if it cannot listen."
 )]
 pub(crate) struct Options {
-    /// Where to listen, as HOST:PORT; port 0 is any that is free.
+    /// Address to listen at, as HOST:PORT; port 0 is any free port.
     #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
     listen: String,
-    /// Writes one page to this file, whole or not at all, for node_exporter's textfile collector
-    /// (which reads *.prom), and ends; - is the standard output.
+    /// Write one page to this file, whole or not at all, for node_exporter's textfile collector
+    /// (which reads *.prom), and exit; - is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
     textfile: Option<PathBuf>,
 }
@@ -69,14 +69,16 @@ fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
         let error = anyhow::Error::new(error).context(format!("--listen {address}"));
         match is_none {
             // This error is not the kernel's: the text is no address.
-            true => Failure::usage(error.context("expected HOST:PORT, as 127.0.0.1:10401")),
+            true => Failure::usage(error.context("expected HOST:PORT, such as 127.0.0.1:10401")),
             false => error.into(),
         }
     })?;
-    let bound = listener.local_addr().context("the address in use")?;
+    let bound = listener
+        .local_addr()
+        .context("cannot read the address in use")?;
     out::line(format_args!("listening on http://{bound}/metrics"))?;
     serve::serve(&listener, move |format| collector.page(format))
-        .with_context(|| format!("{address} can no longer be served"))?;
+        .with_context(|| format!("cannot serve {address} any longer"))?;
     Ok(())
 }
 

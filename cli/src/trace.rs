@@ -33,25 +33,23 @@ use timeline::{Counts, timeline};
 /// Takes a trace of a GPU's jobs while they run: launches, copies, requests, leases and waits.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion trace --seconds 5 -o t.json\n\n\
-                  Open the file at https://ui.perfetto.dev or in chrome://tracing. Nothing has to be switched on before: jobs tell \
-                  more only while a trace is taken. Root and the daemon's user see all \
-                  jobs, others their own. The file stays below 50 MB: what comes later in a \
-                  trace of more than some 400 000 launches is left out. Ctrl-C ends it \
-                  early, too, and what there is is written.\n\n\
-                  Kernels are drawn as long as they are known to take, one after the other in their stream; docs/operating.md says \
-                  what is measured and what is not.")]
+                  Open the file at https://ui.perfetto.dev or in chrome://tracing. Jobs need no preparation: they record more details \
+                  only during a trace. Root and the daemon's user see all jobs, other users their own jobs. The file stays below 50 MB: \
+                  the end of a trace with more than about 400 000 launches is left out. Ctrl-C ends the trace early and writes the file.\n\n\
+                  Kernels are drawn with their expected durations, one after the other in their stream; docs/operating.md lists the \
+                  measured and the expected times.")]
 pub(crate) struct Options {
-    /// How long, in seconds: 0.1 to 60.
+    /// Length of the trace, in seconds: 0.1 to 60.
     #[arg(long, value_name = "N", default_value = "5", value_parser = length_of)]
     seconds: Length,
-    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, the one that
-    /// has a daemon.
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id (default: the only one that
+    /// has a daemon).
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
-    /// Where the timeline goes; `-` is standard output.
+    /// The file to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The summary as JSON on standard output.
+    /// Print the summary as JSON on standard output.
     #[arg(long)]
     json: bool,
 }
@@ -106,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .into());
     };
     let mut document = Document::parse(&document)
-        .with_context(|| format!("the trace of {} cannot be read", socket.display()))?;
+        .with_context(|| format!("cannot read the trace of {}", socket.display()))?;
     let (text, counts) = fitting(&mut document);
     output::write(&text, Some(&options.output))?;
     say(options, &document, &counts, text.len())
@@ -143,7 +141,7 @@ fn socket(options: &Options) -> Result<PathBuf, Failure> {
         [] => Err(daemons::none_answers(&silent)),
         [one] => Ok(one.clone()),
         several => Err(Failure::usage(anyhow!(
-            "{} GPUs have a daemon here; say which one is meant with --gpu (`pillion status` lists them)",
+            "{} GPUs have a daemon here; choose one with --gpu (`pillion status` lists them)",
             several.len()
         ))),
     }
@@ -160,7 +158,7 @@ fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
         // A second signal has its default action.
         signal_hook::flag::register_conditional_default(number, Arc::clone(&signal))
             .and_then(|_| signal_hook::flag::register(number, Arc::clone(&signal)))
-            .context("catching signals")?;
+            .context("cannot handle signals")?;
     }
     let request = Request::Trace { length_ns }.encode();
     send(&connection, &request, &[]).map_err(|error| named(error.into()))?;
@@ -175,11 +173,11 @@ fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
     };
     check(socket, &packet)?;
     let Some(file) = files.pop() else {
-        return Err(anyhow!("{}: a reply to another request", socket.display()).into());
+        return Err(anyhow!("{}: unexpected reply", socket.display()).into());
     };
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes)
-        .with_context(|| format!("{}: the trace cannot be read", socket.display()))?;
+        .with_context(|| format!("{}: cannot read the trace", socket.display()))?;
     Ok(Some(bytes))
 }
 
@@ -221,7 +219,7 @@ fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     if let Some(version) = version.filter(is_older) {
         let major = VERSION.major;
         return Err(anyhow!(
-            "{path}: this daemon is too old for traces: it speaks protocol {version}, needed is {major}.{TRACE_MINOR}; \
+            "{path}: this daemon is too old for traces: it speaks protocol {version}, but {major}.{TRACE_MINOR} is needed; \
              restart it with the pilliond of this version"
         )
         .into());
@@ -229,7 +227,7 @@ fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     match Reply::decode(packet) {
         Ok(Reply::Done) => Ok(()),
         Ok(Reply::Refused { reason }) => Err(anyhow!("{path}: {reason}").into()),
-        Ok(_) => Err(anyhow!("{path}: a reply to another request").into()),
+        Ok(_) => Err(anyhow!("{path}: unexpected reply").into()),
         Err(error) if packet.is_empty() => Err(anyhow!("{path}: {}", HelloError::Closed)
             .context(error)
             .into()),
@@ -273,12 +271,12 @@ fn say(
     ));
     if header.is_full {
         out::note(format_args!(
-            "its end is left out, as the file would be too long; take a shorter one"
+            "the end of the trace is left out, because the file would be too long; take a shorter trace"
         ));
     }
     if header.dropped > 0 {
         out::note(format_args!(
-            "{} records are missing: a thread made more than its ring holds between two polls of the daemon",
+            "{} records are missing: a thread wrote more than its ring holds between two polls of the daemon",
             header.dropped
         ));
     }
@@ -301,7 +299,7 @@ mod tests {
         packet[6] = 8;
         let told = why(&packet);
         assert!(
-            told.contains("too old for traces: it speaks protocol 3.8, needed is 3.9"),
+            told.contains("too old for traces: it speaks protocol 3.8, but 3.9 is needed"),
             "{told}"
         );
         assert!(why(&[]).contains("closed"), "{}", why(&[]));

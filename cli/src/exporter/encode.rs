@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_format_that_everything_reads_has_totals_in_its_types_and_no_end() {
-        let expected = r#"# HELP pillion_build_info The exporter that answers.
+        let expected = r#"# HELP pillion_build_info Version of the exporter and of its protocol.
 # TYPE pillion_build_info gauge
 pillion_build_info{version="1",protocol="3.8"} 1
 # HELP pillion_hp_request_duration_seconds Requests of a high-priority job that have ended, from arrival to end.

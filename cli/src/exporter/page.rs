@@ -93,7 +93,7 @@ macro_rules! families {
 
 families! {
     BUILD_INFO = "pillion_build_info", Info, "", &["version", "protocol"],
-        "The exporter that answers.";
+        "Version of the exporter and of its protocol.";
     DAEMON_UP = "pillion_daemon_up", Gauge, "", SOCKET,
         "1: the daemon at this socket answers; 0: it does not.";
     DAEMON_INFO = "pillion_daemon_info", Info, "",
@@ -102,15 +102,15 @@ families! {
     JOBS = "pillion_jobs", Gauge, "", BY_CLASS,
         "Jobs with clients, of all users.";
     JOBS_HIDDEN = "pillion_jobs_hidden", Gauge, "", BY_CLASS,
-        "Those of them that the exporter's user may not see: they have no series.";
+        "Jobs in pillion_jobs that the exporter's user may not see; they have no series.";
     UNMANAGED = "pillion_unmanaged_processes", Gauge, "", GPU,
-        "Processes that use the GPU past Pillion.";
+        "Processes that use the GPU without Pillion.";
     DRAINING = "pillion_draining", Gauge, "", GPU,
         "1: the GPU is drained, until pillion resume.";
     HOLDS = "pillion_holds", Gauge, "", GPU,
         "Holds of jobs, of users' jobs or of all best-effort jobs that last until pillion resume or until MPS serves again.";
     EVENTS = "pillion_events_total", Counter, "", &["gpu", "UUID", "kind"],
-        "What happened since the daemon started, as pillion events tells it.";
+        "Events since the daemon started, as pillion events shows them.";
     REQUESTS = "pillion_hp_request_duration_seconds", Histogram, "seconds", JOB,
         "Requests of a high-priority job that have ended, from arrival to end.";
     P50 = "pillion_hp_request_p50_seconds", Gauge, "seconds", JOB,
@@ -118,25 +118,25 @@ families! {
     P99 = "pillion_hp_request_p99_seconds", Gauge, "seconds", JOB,
         "99th percentile of the requests of the last minute.";
     TARGET = "pillion_hp_target_seconds", Gauge, "seconds", JOB,
-        "How long a request may take.";
+        "Target for the duration of a request.";
     JUDGED = "pillion_hp_requests_judged_total", Counter, "", JOB,
         "Requests that were compared with a target.";
     OVER_TARGET = "pillion_hp_requests_over_target_total", Counter, "", JOB,
-        "Those of them that took longer.";
+        "Requests that took longer than their target.";
     SLO_MISSED = "pillion_hp_slo_missed", Gauge, "", JOB,
         "1: the target is missed, from the event slo-missed to slo-met.";
     SHARE = "pillion_be_share_ratio", Gauge, "ratio", JOB,
         "Speed of a best-effort job, as a share of its speed alone.";
     HELD_TIME = "pillion_be_held_seconds_total", Counter, "seconds", HELD,
-        "Time that a best-effort job stood still, by the rule that held it.";
+        "Time that a best-effort job was held, by the rule that held it.";
     LAUNCHES = "pillion_kernel_launches_total", Counter, "", JOB,
         "Kernels that the job has launched.";
     GPU_TIME = "pillion_gpu_time_seconds_total", Counter, "seconds", JOB,
-        "GPU time of the job: what its launches are expected to take alone.";
+        "GPU time of the job: the expected solo duration of its launches.";
     MEMORY_USED = "pillion_memory_used_bytes", Gauge, "bytes", JOB,
         "GPU memory that the job holds.";
     MEMORY_QUOTA = "pillion_memory_quota_bytes", Gauge, "bytes", JOB,
-        "GPU memory that the job may hold; absent: anything.";
+        "GPU memory that the job may hold; absent if unlimited.";
 }
 
 impl Page {

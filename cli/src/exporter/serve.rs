@@ -162,7 +162,7 @@ fn answer(stream: TcpStream, page: &impl Fn(Format) -> String, head_patience_ns:
     let (response, has_body) = match peer.request() {
         Ok(Some(request)) => (respond(&request, page), request.method != "HEAD"),
         Ok(None) => return,
-        Err(status) => (Response::plain(status, "not a request\n"), true),
+        Err(status) => (Response::plain(status, "malformed request\n"), true),
     };
     peer.give(PATIENCE_NS);
     if peer.write_all(&response.encode(has_body)).is_ok() {

@@ -62,11 +62,11 @@ pub(super) struct Document {
 impl Document {
     pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let end = bytes.iter().position(|&byte| byte == HEADER_END);
-        let end = end.context("it has no first line")?;
+        let end = end.context("the first line is missing")?;
         let version: Version = serde_json::from_slice(&bytes[..end])?;
         let version = version.schema_version;
         if version != SCHEMA_VERSION {
-            bail!("it has version {version}, this program reads {SCHEMA_VERSION}");
+            bail!("its version is {version}, but this program reads version {SCHEMA_VERSION}");
         }
         let mut header: Header = serde_json::from_slice(&bytes[..end])?;
         if header.ended_ns < header.began_ns {
@@ -74,7 +74,7 @@ impl Document {
         }
         let rest = &bytes[end + 1..];
         if !rest.len().is_multiple_of(ENTRY_BYTES) {
-            bail!("its last entry is cut");
+            bail!("its last entry is incomplete");
         }
         let entries = Entry::decode_all(rest).collect::<Result<_, _>>()?;
         let kernels = std::mem::take(&mut header.kernels);

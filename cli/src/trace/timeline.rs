@@ -354,7 +354,7 @@ impl<'d> Drawing<'d> {
             let short = match whole {
                 Some(whole) => short(whole),
                 None if launch.kernel == 0 => "not identified".to_owned(),
-                None => "no name was told".to_owned(),
+                None => "name unknown".to_owned(),
             };
             Drawn {
                 number,
@@ -386,7 +386,7 @@ impl<'d> Drawing<'d> {
         let took_ns = request.ended_ns.saturating_sub(request.arrived_ns);
         let name = match (request.kind, request.is_cancelled, request.target_ns) {
             (None, ..) => "inferred request",
-            (_, true, _) => "request, given up",
+            (_, true, _) => "cancelled request",
             (_, _, target_ns) if target_ns != 0 && took_ns > target_ns => "request over its target",
             _ => "request",
         };

@@ -78,7 +78,7 @@ fn a_trace_of_three_jobs_has_every_launch_once_with_its_name() {
         assert_eq!(drawn.len() as u64, made, "{label}: {totals:#}");
         let is_named = |event: &&Value| {
             let name = event["name"].as_str().unwrap_or_default();
-            !["no name was told", "not identified"]
+            !["name unknown", "not identified"]
                 .iter()
                 .any(|missing| name.starts_with(missing))
         };
