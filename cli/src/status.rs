@@ -42,26 +42,26 @@ use crate::out;
 use crate::run::every_socket;
 use live::Screen;
 
-/// Shows GPUs and jobs: whether requests keep their target, what best-effort jobs get, and which
-/// processes use the GPU past Pillion.
+/// Shows GPUs and jobs: whether requests meet their target, the progress of best-effort jobs, and
+/// processes that use the GPU without Pillion.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Options {
-    /// All that is known of one job, by its id, or of one GPU, by its UUID (its first 8 characters
+    /// Show all details of one job, by its id, or of one GPU, by its UUID (its first 8 characters
     /// will do).
     #[arg(long, value_name = "JOB|GPU", conflicts_with = "json")]
     explain: Option<String>,
 
-    /// Also jobs that have ended, and the GPU time of each job, and of each user: of all its jobs,
-    /// also of those that are no longer listed.
+    /// Also show jobs that have ended, the GPU time of each job, and the GPU time of each user (of
+    /// all its jobs, even if they are no longer listed).
     #[arg(long)]
     all: bool,
 
-    /// Again once a second, until it is interrupted.
+    /// Repeat once a second, until interrupted.
     #[arg(long)]
     watch: bool,
 
-    /// One JSON document instead of tables; with --watch one a second, on a line each.
+    /// Print a JSON document instead of tables; with --watch one a second, each on one line.
     #[arg(long)]
     json: bool,
 }
@@ -70,14 +70,14 @@ const HELP: &str = "Example: pillion status --explain serve
          pillion status --watch
          pillion status --json | jq '.daemons[].jobs'
 
-Lines are as wide as the terminal. Where the output is no terminal they are as wide as COLUMNS
-says, or 100 columns. Columns for which there is no room are left out, the least important first.
+Lines are as wide as the terminal. Without a terminal they have COLUMNS columns, or 100. Columns that
+do not fit are left out, the least important first.
 
-HP P50, HP P99, TARGET and WITHIN (the share of the requests that took no longer) are of the last
-minute, on a GPU of the high-priority job that keeps its target worst. BE SHARE is what best-effort
-jobs get of their rate alone, on average; with < at most that. UNMANAGED processes use the GPU past
-Pillion. HELD BY: the rule that held a best-effort job longest in its last seconds. `-`: there is
-none; N/A: not known.";
+HP P50, HP P99, TARGET and WITHIN (the share of the requests within the target) cover the last
+minute; a GPU shows the high-priority job that meets its target worst. BE SHARE: the average rate of
+best-effort jobs relative to their rate alone; with <, an upper bound. UNMANAGED: processes that use
+the GPU without Pillion. HELD BY: the rule that held a best-effort job longest in its last seconds.
+`-`: none; N/A: unknown.";
 
 /// The answers of this machine's daemons.
 #[derive(Debug, Default)]
@@ -267,7 +267,7 @@ fn known(job: &Value) -> Option<String> {
     let known_pct = job["gpu_time_known_pct"].as_f64()?.floor();
     let classed_pct = job["gpu_time_classed_pct"].as_f64()?.floor();
     Some(format!(
-        "{known_pct:.0} % of GPU time known, {classed_pct:.0} % classed"
+        "expected durations known for {known_pct:.0} % of its GPU time, classes for {classed_pct:.0} %"
     ))
 }
 
@@ -280,7 +280,7 @@ fn requests(job: &Value) -> Option<String> {
     };
     let count = |name: &str| job["totals"][name].as_u64().filter(|&count| count > 0);
     let marked =
-        count("requests_marked").map(|marked| format!(", {marked} marked ones have ended"));
+        count("requests_marked").map(|marked| format!(", {marked} marked requests have ended"));
     let refused = count("marks_refused").map(|refused| format!(", {refused} marks were refused"));
     let [marked, refused] = [marked, refused].map(Option::unwrap_or_default);
     Some(format!("{said}{marked}{refused}"))
@@ -369,9 +369,9 @@ mod tests {
         let said = |known_pct: Value, classed_pct: Value| {
             known(&json!({"gpu_time_known_pct": known_pct, "gpu_time_classed_pct": classed_pct}))
         };
-        let line = "93 % of GPU time known, 61 % classed";
+        let line = "expected durations known for 93 % of its GPU time, classes for 61 %";
         assert_eq!(said(json!(93.0), json!(61.2)).as_deref(), Some(line));
-        let line = "99 % of GPU time known, 0 % classed";
+        let line = "expected durations known for 99 % of its GPU time, classes for 0 %";
         assert_eq!(said(json!(99.99), json!(0)).as_deref(), Some(line));
         assert_eq!(said(Value::Null, Value::Null), None);
         // A daemon before protocol 3.2.
@@ -384,7 +384,7 @@ mod tests {
             "requests_source": "marks", "totals": {"requests_marked": 20, "marks_refused": 3}
         });
         let line =
-            "the program marks its requests, 20 marked ones have ended, 3 marks were refused";
+            "the program marks its requests, 20 marked requests have ended, 3 marks were refused";
         assert_eq!(requests(&job).as_deref(), Some(line));
         let job = json!({"requests_source": "inferred", "totals": {"requests_marked": 0}});
         let line = "requests are inferred from launches";

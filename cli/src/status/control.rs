@@ -27,7 +27,7 @@ pub(super) fn slo(job: &Value) -> Option<String> {
     if job["requests_source"] == "inferred" {
         let at = if of == "mean " { "as a " } else { "at " };
         let unheld = format!(
-            ", not held {at}{}, as the program marks no requests",
+            ", not enforced {at}{}, because the program marks no requests",
             of.trim_end()
         );
         let unheld = if is_time { unheld } else { String::new() };
@@ -53,8 +53,8 @@ pub(super) fn slo(job: &Value) -> Option<String> {
         ));
     }
     line.push_str(match (slo["saturated"].as_str(), slo["learning"] == true) {
-        (Some("floor"), _) => "; best-effort paused and still missed",
-        (Some(_), _) => "; nothing more to spend",
+        (Some("floor"), _) => "; missed although best-effort work is paused",
+        (Some(_), _) => "; best-effort work already gets the maximum",
         (None, true) => "; learning",
         (None, false) => "",
     });
@@ -79,21 +79,21 @@ pub(super) fn batches(job: &Value) -> Vec<String> {
         let batch = of["batch"].as_u64();
         let target = match of["target_ns"].as_u64() {
             Some(ns) => format!("{} ms", ns as f64 / 1e6),
-            None => "its target".to_owned(),
+            None => "the target".to_owned(),
         };
         let said = match (state, batch) {
             ("kept", Some(batch)) => format!("{batch}, after {evaluations} evaluations"),
-            ("trying", Some(batch)) => format!("{batch} is tried, after {evaluations} evaluations"),
-            ("looking", _) => "what the program takes by itself is measured".to_owned(),
-            ("waiting", _) => "searched after that of other requests".to_owned(),
-            ("alone", _) => "as the program likes, as no best-effort job is there".to_owned(),
+            ("trying", Some(batch)) => format!("trying {batch}, after {evaluations} evaluations"),
+            ("looking", _) => "measuring the batches that the program chooses".to_owned(),
+            ("waiting", _) => "waiting for the search for other requests".to_owned(),
+            ("alone", _) => "chosen by the program: no best-effort job is attached".to_owned(),
             ("no-target", _) => {
-                "as the program likes, as these requests have no target in ms".to_owned()
+                "chosen by the program: these requests have no target in ms".to_owned()
             }
             ("infeasible", _) => {
-                format!("none is known to keep {target}; best-effort jobs are paused")
+                format!("no batch is known to meet {target}; best-effort jobs are paused")
             }
-            ("ignored", _) => "the program takes others than are wanted".to_owned(),
+            ("ignored", _) => "the program does not use the batch that was set".to_owned(),
             (other, _) => other.to_owned(),
         };
         let mut line = format!("batch of kind {kind}: {said}");
@@ -120,7 +120,7 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     let used = usage["used"].as_f64();
     let used = used.map_or_else(String::new, |used| format!(", uses {:.1} %", used * 1e2));
     let blind = match usage["blind"] == true {
-        true => "; NVML does not say what it uses",
+        true => "; NVML does not report its use",
         false => "",
     };
     Some(format!(
@@ -188,7 +188,7 @@ fn throttle(status: &Value) -> Option<String> {
     let pct = |share: f64| format!("{:.0} %", share * 100.0);
     let mut line = format!("throttle at {}", pct(held));
     if status["hp"]["present"] != true {
-        line.push_str(": holds nothing, as no high-priority job is there");
+        line.push_str(": holds nothing, because no high-priority job is attached");
         return Some(line);
     }
     if let Some((usage, busy)) = throttle["usage"].as_f64().zip(throttle["busy"].as_f64()) {
@@ -204,7 +204,7 @@ fn throttle(status: &Value) -> Option<String> {
     }
     line.push_str(&format!("; best-effort work may use {}", pct(rate)));
     if throttle["blind"] == true {
-        line.push_str("; NVML does not say how much the GPU is used");
+        line.push_str("; NVML does not report the use of the GPU");
     }
     Some(line)
 }
@@ -217,8 +217,8 @@ fn share(status: &Value) -> Option<String> {
         return Some(format!("share of best-effort jobs ({mode}): not known yet"));
     };
     let held = match share["of"].as_str() {
-        Some("time") => "of the time, together, beside high-priority work",
-        _ => "of the SMs for those that start now",
+        Some("time") => "of the time for all together beside high-priority work",
+        _ => "of the SMs for jobs that start now",
     };
     let mut line = format!("share of best-effort jobs ({mode}): {percent} % {held}");
     if let Some(used) = share["used"].as_f64() {
@@ -259,9 +259,10 @@ mod tests {
             slo["misses_at_floor"] = json!(at_floor);
             line("nvtx", slo)
         };
-        let floor = ", 3 of them with best-effort work paused; best-effort paused and still missed";
+        let floor =
+            ", 3 of them with best-effort work paused; missed although best-effort work is paused";
         assert!(at("floor", 3).ends_with(floor));
-        assert!(at("top", 0).ends_with("(0.86 %); nothing more to spend"));
+        assert!(at("top", 0).ends_with("(0.86 %); best-effort work already gets the maximum"));
     }
 
     #[test]
@@ -283,7 +284,7 @@ mod tests {
         );
         assert_eq!(
             said("inferred", slo("15ms", json!(0.01), false)),
-            "target 15ms (run), not held at p99, as the program marks no requests"
+            "target 15ms (run), not enforced at p99, because the program marks no requests"
         );
         assert_eq!(
             said("inferred", slo("1.05x", json!(0.01), false)),
@@ -295,7 +296,7 @@ mod tests {
         );
         assert_eq!(
             said("inferred", of("mean", slo("15ms", Value::Null, false))),
-            "target 15ms (run), not held as a mean, as the program marks no requests"
+            "target 15ms (run), not enforced as a mean, because the program marks no requests"
         );
         assert_eq!(
             said("marks", of("mean", slo("1.2x", Value::Null, true))),
@@ -335,17 +336,18 @@ mod tests {
         let measured = "; 400.0 requests/s; a batch takes 14.20 ms (p99)";
         let kept = "batch of kind 2: 8, after 6 evaluations";
         assert_eq!(said("kept", json!(8), 6), format!("{kept}{measured}"));
-        let paused = "batch of kind 2: none is known to keep 50 ms; best-effort jobs are paused";
+        let paused =
+            "batch of kind 2: no batch is known to meet 50 ms; best-effort jobs are paused";
         assert_eq!(
             said("infeasible", json!(4), 3),
             format!("{paused}{measured}")
         );
-        let tried = "batch of kind 2: 16 is tried, after 1 evaluations";
+        let tried = "batch of kind 2: trying 16, after 1 evaluations";
         assert!(said("trying", json!(16), 1).starts_with(tried));
         let alone = batches(&json!({"control": {"tuner": [{
             "kind": 0, "state": "alone", "batch": null, "evaluations": 0, "rate_per_s": null, "p99_ns": null, "target_ns": null
         }]}}));
-        let expected = "batch of kind 0: as the program likes, as no best-effort job is there";
+        let expected = "batch of kind 0: chosen by the program: no best-effort job is attached";
         assert_eq!(alone, [expected]);
         for none in [json!({"control": {"tuner": []}}), json!({"control": null})] {
             assert!(batches(&none).is_empty());
@@ -370,14 +372,14 @@ mod tests {
                 "dropped": 70, "blind": true
             }))
             .unwrap(),
-            "throttle at 50 %; best-effort work may use 100 %; NVML does not say how much the GPU is used"
+            "throttle at 50 %; best-effort work may use 100 %; NVML does not report the use of the GPU"
         );
         assert_eq!(said(Value::Null), None);
         let idle =
             json!({"utilisation": 0.5, "usage": 0.9, "busy": 0.9, "rate": 0.4, "blind": false});
         assert_eq!(
             throttle(&status(idle, false)).unwrap(),
-            "throttle at 50 %: holds nothing, as no high-priority job is there"
+            "throttle at 50 %: holds nothing, because no high-priority job is attached"
         );
     }
 
@@ -386,11 +388,11 @@ mod tests {
         let said = |of: Value| share(&json!({"policy": {"share": of}}));
         assert_eq!(
             said(json!({"mode": "dynamic", "percent": 70, "used": 0.302, "of": "sms"})).unwrap(),
-            "share of best-effort jobs (dynamic): 70 % of the SMs for those that start now; high-priority work uses 30 %"
+            "share of best-effort jobs (dynamic): 70 % of the SMs for jobs that start now; high-priority work uses 30 %"
         );
         assert_eq!(
             said(json!({"mode": "static", "percent": 40, "used": null, "of": "time"})).unwrap(),
-            "share of best-effort jobs (static): 40 % of the time, together, beside high-priority work"
+            "share of best-effort jobs (static): 40 % of the time for all together beside high-priority work"
         );
         assert_eq!(
             said(json!({"mode": "dynamic", "percent": null, "used": null, "of": "sms"})).unwrap(),
@@ -439,7 +441,7 @@ mod tests {
         assert_eq!(
             said(json!({"cap": 0.125, "source": "configuration", "used": null, "blind": true}))
                 .unwrap(),
-            "at most 12.5 % of the GPU's time (configuration); NVML does not say what it uses"
+            "at most 12.5 % of the GPU's time (configuration); NVML does not report its use"
         );
         assert_eq!(
             said(json!({"cap": 1.0, "source": "configuration", "used": 0.9})),

@@ -223,17 +223,17 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
     if refused > 0 {
         lines.push(format!(
-            "{refused} requests for memory were over its quota; it held at most {}",
+            "{refused} memory requests exceeded its quota; it held at most {}",
             bytes(&job["memory"]["peak_bytes"], "N/A"),
         ));
     }
     for excess in job["memory"]["excess"].as_array().into_iter().flatten() {
         let whose = match excess["is_client"].as_bool() {
-            Some(true) => "past its account",
-            _ => "and is no client",
+            Some(true) => "more than accounted",
+            _ => "and is not a client",
         };
         lines.push(format!(
-            "pid {} has {} of the GPU's memory {whose}",
+            "pid {} holds {} of the GPU's memory {whose}",
             excess["pid"],
             bytes(&excess["bytes"], "N/A"),
         ));
@@ -250,25 +250,25 @@ fn evasions(job: &Value) -> Vec<String> {
     let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
     if bypasses > 0 {
         lines.push(format!(
-            "{bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
+            "{bypasses} of its libraries bypass Pillion (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
         ));
     }
     let passed = job["totals"]["launch_functions_passed_by"].as_u64();
     if let Some(passed @ 1..) = passed {
         lines.push(format!(
-            "{passed} functions that launch were obtained past Pillion: what is launched by them is neither seen nor held"
+            "the job bypasses Pillion with {passed} launch functions: Pillion neither sees nor holds their launches"
         ));
     }
     let shared = job["totals"]["priorities_shared"].as_u64().unwrap_or(0);
     if shared > 0 {
         lines.push(format!(
-            "{shared} of its streams have the priority of others although it asked for different ones: its class has only a part of the device's levels"
+            "{shared} of its streams share a priority although the job asked for different ones: its class has only some of the device's levels"
         ));
     }
     let clients = job["clients"].as_array().into_iter().flatten();
     for client in clients.filter(|client| client["denied"].is_string()) {
         lines.push(format!(
-            "pid {} asks to be {}, which [high_priority] does not allow user {}: it is {}",
+            "pid {} asked to be {}, which [high_priority] does not allow for user {}: it is {}",
             client["pid"],
             client["denied"].as_str().unwrap_or("N/A"),
             client["uid"],

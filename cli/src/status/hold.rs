@@ -17,8 +17,8 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     let known = policy["hp_latency_ns"].as_u64().map_or_else(
         || {
             format!(
-                "how long high-priority requests take alone is not known yet; until then {affordable} stand for what they \
-                 can afford"
+                "the duration of high-priority requests alone is not known yet; until then Pillion assumes that they can \
+                 afford {affordable}"
             )
         },
         |ns| {
@@ -27,7 +27,7 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
         },
     );
     let floor = if bounds["floor"] == true {
-        "; while they are idle no less than 2.5 % of a request, or half of what it can afford"
+        "; while they are idle at least 2.5 % of a request, or half of the time that it can afford"
     } else {
         ""
     };
@@ -131,7 +131,7 @@ fn released(status: &Value) -> Option<String> {
         }
     };
     Some(format!(
-        "released: {said}, since {since}, until `pillion resume`; Xids, errors in memory, a stuck GPU and memory past accounts are not seen"
+        "released: {said}, since {since}, until `pillion resume`; Xids, memory errors, a stuck GPU and unaccounted memory are not detected"
     ))
 }
 
@@ -152,8 +152,8 @@ pub(super) fn share(job: &Value) -> String {
 pub(super) fn lines(job: &Value, affordable_ns: Option<u64>) -> Vec<String> {
     let is_stalled = job["stalled"] == true;
     let stalled = is_stalled.then(|| {
-        "its work in flight does not complete: it gets nothing until it does (a kernel that hangs? nvidia-smi and the job's own \
-         log say more)"
+        "its work in flight does not complete, and it gets nothing until then (does a kernel hang? see nvidia-smi and the \
+         job's own log)"
             .to_owned()
     });
     // A job that stalls by itself is not held, and its share means nothing.
@@ -166,10 +166,10 @@ pub(super) fn lines(job: &Value, affordable_ns: Option<u64>) -> Vec<String> {
 fn learnt(job: &Value) -> Option<String> {
     let said = match job["totals"]["kernels_learnt"].as_u64()? {
         0 => return None,
-        1 => "one of its kernels counts as long as it was seen to take".to_owned(),
-        learnt => format!("{learnt} of its kernels count as long as they were seen to take"),
+        1 => "the duration of one of its kernels is learnt".to_owned(),
+        learnt => format!("the durations of {learnt} of its kernels are learnt"),
     };
-    Some(format!("{said}, not as a profile says"))
+    Some(format!("{said}, not from a profile"))
 }
 
 fn progress(job: &Value) -> Option<String> {
@@ -178,7 +178,9 @@ fn progress(job: &Value) -> Option<String> {
     let share = progress["share"].as_f64()? * 100.0;
     let got = match progress["share_of"].as_str() {
         Some("alone") => format!("got {share:.0} % of its rate alone"),
-        _ => format!("got at most {share:.0} % of what it asked (its rate alone is not known)"),
+        _ => format!(
+            "got at most {share:.0} % of the GPU time that it asked for (its rate alone is unknown)"
+        ),
     };
     let held = progress["held_recently_ns"].as_object()?;
     let mut held: Vec<(f64, &str)> = held
@@ -188,12 +190,12 @@ fn progress(job: &Value) -> Option<String> {
         .collect();
     held.sort_by(|a, b| b.0.total_cmp(&a.0));
     let stood = match held.iter().map(|(pct, _)| pct).sum::<f64>() {
-        0.0 => "was never held up".to_owned(),
+        0.0 => "was never held".to_owned(),
         sum => {
             let why = held.iter();
             let why = why.map(|(pct, limit)| format!("{pct:.0} % {}", reason(limit)));
             let why: Vec<String> = why.collect();
-            format!("stood still for {sum:.0} % of the time: {}", why.join(", "))
+            format!("was held for {sum:.0} % of the time: {}", why.join(", "))
         }
     };
     Some(format!(
@@ -206,23 +208,23 @@ fn progress(job: &Value) -> Option<String> {
 fn reason(limit: &str) -> &str {
     match limit {
         "throttle" => {
-            "because as much best-effort work was in flight as high-priority requests can afford"
+            "because high-priority requests could afford no more best-effort work in flight"
         }
-        "hp-busy" => "because high-priority work ran and nothing may go beside it",
+        "hp-busy" => "because high-priority work ran and no best-effort work may run beside it",
         "interference" => {
-            "because its next kernel did not suit or fit beside the high-priority work that ran"
+            "because its next kernel did not fit beside the running high-priority work, or would disturb it"
         }
         "budget" => {
-            "because its next kernel was longer than what was left of the bound, or it was about to go"
+            "because its next kernel was longer than the rest of the bound, or was about to start"
         }
         "duty" => {
-            "because high-priority requests miss their target too often, so it goes in a part of the time alone"
+            "because high-priority requests miss their target too often, so it may run only part of the time"
         }
         "paused" => {
-            "because high-priority requests miss their target so often, or keep it in no batch, that nothing goes"
+            "because high-priority requests miss their target far too often, or with every batch, so it is paused"
         }
         "rate" => {
-            "because its share of the GPU's time was used, or what the throttle leaves best-effort jobs"
+            "because its share of the GPU's time was used up, or the share that the throttle leaves to best-effort jobs"
         }
         "turn" => "because it was another best-effort job's turn",
         "collectives" => {
@@ -248,7 +250,7 @@ fn too_long(job: &Value, affordable_ns: Option<u64>) -> Option<String> {
         |ns| format!("the {} it can afford", time(ns)),
     );
     Some(format!(
-        "cannot be protected against: a high-priority request that meets one of these kernels waits longer than {affordable}: {}",
+        "high-priority requests cannot be protected against these kernels, as one that meets them waits longer than {affordable}: {}",
         named.join(", ")
     ))
 }
@@ -286,9 +288,9 @@ mod tests {
         assert_eq!(
             lines(&job, Some(340_000)),
             [
-                "in its last 10 s it got 62 % of its rate alone; it stood still for 31 % of the time: 27 % because \
-                 high-priority work ran and nothing may go beside it, 4 % because it was another best-effort job's turn",
-                "cannot be protected against: a high-priority request that meets one of these kernels waits longer than \
+                "in its last 10 s it got 62 % of its rate alone; it was held for 31 % of the time: 27 % because \
+                 high-priority work ran and no best-effort work may run beside it, 4 % because it was another best-effort job's turn",
+                "high-priority requests cannot be protected against these kernels, as one that meets them waits longer than \
                  the 340 us it can afford: conv (3.0 ms), (no name) (2.0 ms), c (900 us), 1 more",
             ]
         );
@@ -299,7 +301,7 @@ mod tests {
         let learnt = json!({"progress": null, "too_long": [], "totals": {"kernels_learnt": 2}});
         let said = lines(&learnt, None);
         assert!(
-            said.len() == 1 && said[0].starts_with("2 of its kernels count"),
+            said.len() == 1 && said[0].starts_with("the durations of 2 of its kernels are learnt"),
             "{said:?}"
         );
         let job = json!({"progress": null, "too_long": [], "totals": {"kernels_learnt": 0}});
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(
             lines(&asked, None),
             [
-                "in its last 2 s it got at most 100 % of what it asked (its rate alone is not known); it was never held up"
+                "in its last 2 s it got at most 100 % of the GPU time that it asked for (its rate alone is unknown); it was never held"
             ]
         );
     }
@@ -382,7 +384,7 @@ mod tests {
         for part in [
             "up to 170 us while",
             "gain 0.25;",
-            "held back; while they are idle no less than 2.5 % of a request",
+            "held back; while they are idle at least 2.5 % of a request",
         ] {
             assert!(said.contains(part), "no {part} in {said}");
         }

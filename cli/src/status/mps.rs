@@ -11,8 +11,8 @@ pub(super) fn line(status: &Value) -> Option<String> {
         "starting" => "starts",
         "running" => "runs",
         "fault" => "has a fault",
-        "restarting" => "is started anew soon",
-        "given-up" => "is not started anew until `pillion resume`",
+        "restarting" => "is about to be restarted",
+        "given-up" => "is not restarted until `pillion resume`",
         other => other,
     };
     let why = mps["why"].as_str();
@@ -54,7 +54,7 @@ mod tests {
         mps["supervised_by_us"] = json!(false);
         assert_eq!(
             line(&status(mps)).unwrap(),
-            "MPS is not started anew until `pillion resume`: it has ended (supervised by another daemon, restarted 3 times in \
+            "MPS is not restarted until `pillion resume`: it has ended (supervised by another daemon, restarted 3 times in \
              the last hour)"
         );
     }

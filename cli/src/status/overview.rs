@@ -237,7 +237,9 @@ fn notes(seen: &Seen, gpus: &[(String, &Value)], columns_max: usize) -> Vec<Stri
             ));
         }
         if let Some(idle_s) = status["daemon"]["ends_when_idle_s"].as_u64() {
-            notes.push(format!("{of}the daemon ends {idle_s} s after its last job"));
+            notes.push(format!(
+                "{of}the daemon exits {idle_s} s after its last job"
+            ));
         }
     }
     let silent = seen.silent.iter();

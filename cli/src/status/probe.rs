@@ -8,8 +8,8 @@ pub(crate) fn line(status: &Value) -> Option<String> {
     let probe = status.pointer("/gpu/probe")?;
     let state = probe["state"].as_str()?;
     let mut line = match state {
-        "init" => "probe: nothing is known of the GPU yet".to_owned(),
-        "disabled" => "probe: the driver says that the GPU is lost".to_owned(),
+        "init" => "probe: the state of the GPU is not known yet".to_owned(),
+        "disabled" => "probe: the driver reports that the GPU is lost".to_owned(),
         "overlimit" => "probe: the GPU is over its limits".to_owned(),
         state => format!("probe: the GPU is {state}"),
     };
@@ -20,8 +20,8 @@ pub(crate) fn line(status: &Value) -> Option<String> {
     if let Some(until_ns) = probe["until_ns"].as_u64() {
         let left_s = until_ns.saturating_sub(now_ns).div_ceil(1_000_000_000);
         line.push_str(&match left_s {
-            ..=120 => format!(" for {left_s} s more at least"),
-            _ => format!(" for {} min more at least", left_s.div_ceil(60)),
+            ..=120 => format!(" for at least {left_s} s more"),
+            _ => format!(" for at least {} min more", left_s.div_ceil(60)),
         });
     }
     if let entries @ 2.. = probe["entries"].as_u64().unwrap_or(0) {
@@ -29,11 +29,11 @@ pub(crate) fn line(status: &Value) -> Option<String> {
     }
     match probe["waiting"].as_u64().unwrap_or(0) {
         0 => {}
-        1 => line.push_str("; 1 best-effort job that came waits"),
-        jobs => line.push_str(&format!("; {jobs} best-effort jobs that came wait")),
+        1 => line.push_str("; 1 new best-effort job waits"),
+        jobs => line.push_str(&format!("; {jobs} new best-effort jobs wait")),
     }
     if probe["blind"] == true {
-        line.push_str("; NVML does not say how the GPU is");
+        line.push_str("; NVML does not report the GPU's state");
     }
     Some(line)
 }
@@ -47,7 +47,7 @@ fn cause(probe: &Value, state: &str) -> Option<String> {
     let value = of["value"].as_f64();
     Some(match value.zip(bound) {
         Some((value, bound)) => format!("{name} {value:.2}, bound {bound:.2}"),
-        None => format!("{name}, which is not known now"),
+        None => format!("{name}, which is unknown now"),
     })
 }
 
@@ -70,8 +70,8 @@ mod tests {
         });
         assert_eq!(
             line(&status(&probe)).unwrap(),
-            "probe: the GPU is over its limits (memory 0.98, bound 0.97) for 30 s more at least, 2 times over its limits in \
-             two hours; 1 best-effort job that came waits"
+            "probe: the GPU is over its limits (memory 0.98, bound 0.97) for at least 30 s more, 2 times over its limits in \
+             two hours; 1 new best-effort job waits"
         );
         probe["state"] = json!("unhealthy");
         probe["entries"] = json!(1);
@@ -79,13 +79,16 @@ mod tests {
         probe["until_ns"] = json!(3_605_000_000_000_u64);
         assert_eq!(
             line(&status(&probe)).unwrap(),
-            "probe: the GPU is unhealthy (memory 0.98, bound 0.92) for 60 min more at least; 3 best-effort jobs that came wait"
+            "probe: the GPU is unhealthy (memory 0.98, bound 0.92) for at least 60 min more; 3 new best-effort jobs wait"
         );
         probe["metrics"]["memory"]["value"] = Value::Null;
         probe["blind"] = json!(true);
         let said = line(&status(&probe)).unwrap();
-        assert!(said.contains("(memory, which is not known now)"), "{said}");
-        assert!(said.ends_with("NVML does not say how the GPU is"), "{said}");
+        assert!(said.contains("(memory, which is unknown now)"), "{said}");
+        assert!(
+            said.ends_with("NVML does not report the GPU's state"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -97,10 +100,10 @@ mod tests {
         };
         let said = |state| line(&status(&well(state))).unwrap();
         assert_eq!(said("healthy"), "probe: the GPU is healthy");
-        assert_eq!(said("init"), "probe: nothing is known of the GPU yet");
+        assert_eq!(said("init"), "probe: the state of the GPU is not known yet");
         assert_eq!(
             said("disabled"),
-            "probe: the driver says that the GPU is lost"
+            "probe: the driver reports that the GPU is lost"
         );
         assert_eq!(line(&status(&Value::Null)), None);
     }

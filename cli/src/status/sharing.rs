@@ -31,8 +31,8 @@ pub(crate) fn trouble(status: &Value) -> Option<String> {
         ));
     }
     (gpu["sharing_mixed"] == true).then(|| {
-        "some clients share the GPU by MPS, others in time slices (see CUDA_MPS_PIPE_DIRECTORY of those): best-effort work \
-         goes only while high-priority jobs are idle"
+        "some clients share the GPU by MPS, others in time slices (check their CUDA_MPS_PIPE_DIRECTORY): best-effort work \
+         runs only while high-priority jobs are idle"
             .to_owned()
     })
 }

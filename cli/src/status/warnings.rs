@@ -74,7 +74,7 @@ fn of_gpu(status: &Value) -> Vec<String> {
     let drained = drained.map(|why| format!("drained until `pillion resume`: {why}"));
     let released = status["gpu"]["released"].is_object();
     let released = released.then(|| {
-        "released until `pillion resume`: faults and memory past accounts are not seen".to_owned()
+        "released until `pillion resume`: faults and unaccounted memory are not detected".to_owned()
     });
     let probe_is_well = matches!(
         status["gpu"]["probe"]["state"].as_str(),
@@ -108,7 +108,7 @@ pub(super) fn unmanaged(status: &Value) -> Vec<String> {
             true => format!(", {}", bytes(&process["memory_bytes"], "")),
             false => String::new(),
         };
-        let reason = process["reason"].as_str().unwrap_or("it is no client");
+        let reason = process["reason"].as_str().unwrap_or("it is not a client");
         format!(
             "unmanaged: pid {} {name} (user {}){job}{memory}: {reason}",
             process["pid"], process["uid"]
@@ -118,9 +118,9 @@ pub(super) fn unmanaged(status: &Value) -> Vec<String> {
     let hidden = count.saturating_sub(processes.len() as u64);
     let hidden = match hidden {
         0 => None,
-        1 => Some("unmanaged: 1 process of another user uses the GPU past Pillion".to_owned()),
+        1 => Some("unmanaged: 1 process of another user uses the GPU without Pillion".to_owned()),
         hidden => Some(format!(
-            "unmanaged: {hidden} processes of other users use the GPU past Pillion"
+            "unmanaged: {hidden} processes of other users use the GPU without Pillion"
         )),
     };
     named.chain(hidden).collect()
@@ -154,19 +154,19 @@ fn of_job(job: &Value) -> Vec<String> {
     let count = |name: &str| job["totals"][name].as_u64().unwrap_or(0);
     let missed = is_missed(job).then(|| missed(job));
     let unheld = control::is_unheld(job)
-        .then(|| "its target is not held, as the program marks no requests".to_owned());
+        .then(|| "its target is not enforced, because the program marks no requests".to_owned());
     let stalled =
         (job["stalled"] == true).then(|| "its work in flight does not complete".to_owned());
     let bypasses = match count("bypasses") {
         0 => None,
         libraries => Some(format!(
-            "{libraries} of its libraries pass by Pillion: start it with `pillion run --shim`"
+            "{libraries} of its libraries bypass Pillion: start it with `pillion run --shim`"
         )),
     };
     let passed_by = match count("launch_functions_passed_by") {
         0 => None,
         functions => Some(format!(
-            "{functions} functions that launch pass by Pillion, and what they launch"
+            "launches by {functions} of its functions bypass Pillion"
         )),
     };
     let clients = job["clients"].as_array().into_iter().flatten();
@@ -178,7 +178,7 @@ fn of_job(job: &Value) -> Vec<String> {
     let excess = job["memory"]["excess"].as_array().into_iter().flatten();
     let excess = excess.map(|excess| {
         let held = bytes(&excess["bytes"], "N/A");
-        format!("pid {} has {held} past its account", excess["pid"])
+        format!("pid {} holds {held} more than accounted", excess["pid"])
     });
     let too_long = job["too_long"].as_array().map_or(0, Vec::len);
     let too_long = match too_long {
@@ -190,7 +190,7 @@ fn of_job(job: &Value) -> Vec<String> {
     };
     let refused = match job["memory"]["refused"].as_u64() {
         None | Some(0) => None,
-        Some(refused) => Some(format!("{refused} requests for memory were over its quota")),
+        Some(refused) => Some(format!("{refused} memory requests exceeded its quota")),
     };
     let first = [missed, unheld, stalled, bypasses, passed_by];
     let first = first.into_iter().flatten().chain(denied).chain(excess);
@@ -242,7 +242,7 @@ mod tests {
             of(&status),
             [
                 "unmanaged: pid 4711 python3 (user 1000), 3.20 GiB: the library is not loaded",
-                "unmanaged: 2 processes of other users use the GPU past Pillion",
+                "unmanaged: 2 processes of other users use the GPU without Pillion",
                 "pid 12 old is not attached: it speaks protocol 9 (asked 3 times)",
             ]
         );
@@ -298,17 +298,17 @@ mod tests {
             "released until `pillion resume`",
             "job train is held until `pillion resume train`: Xid 31",
             "probe: the GPU is unhealthy",
-            "MPS is not started anew",
+            "MPS is not restarted",
             "[gpu] sharing is \"timeslice\", which is wrong",
             "the configuration on disk is not in force: gpu0.toml:6:8",
             "the GPU's clock is held down by heat",
             "job train: its work in flight does not complete",
-            "job train: 2 of its libraries pass by",
-            "job train: 1 functions that launch pass by",
+            "job train: 2 of its libraries bypass Pillion",
+            "job train: launches by 1 of its functions bypass",
             "job train: pid 8 may not be high-priority",
-            "job train: pid 9 has 1.00 GiB past its account",
+            "job train: pid 9 holds 1.00 GiB more than accounted",
             "job train: 1 kernel is longer",
-            "job train: 4 requests for memory",
+            "job train: 4 memory requests exceeded",
         ];
         let lines = of(&status);
         assert_eq!(lines.len(), begins.len(), "{lines:#?}");

@@ -18,7 +18,7 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
     assert_eq!(denied["job"], seen["job"], "{denied:#}");
     let table = daemon.explained();
     assert!(
-        table.contains("asks to be high-priority, which [high_priority] does not allow user"),
+        table.contains("asked to be high-priority, which [high_priority] does not allow for user"),
         "{table}"
     );
     // The job launches in its actual class: charged, and with a quota.

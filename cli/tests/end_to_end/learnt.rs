@@ -427,7 +427,9 @@ fn wait_for_shares(daemon: &Daemon, label: &str, known_pct: f64, classed_pct: f6
         job["gpu_time_known_pct"] == known_pct && job["gpu_time_classed_pct"] == classed_pct
     });
     let table = daemon.explained_of(label);
-    let line = format!("  {known_pct} % of GPU time known, {classed_pct} % classed\n");
+    let line = format!(
+        "  expected durations known for {known_pct} % of its GPU time, classes for {classed_pct} %\n"
+    );
     assert!(table.contains(&line), "{table}");
 }
 

@@ -122,7 +122,7 @@ fn mps_is_started_where_there_is_none_and_anew_when_it_ends_and_given_up_when_th
     assert_eq!(mps(&daemon)["restarts"], 3);
     assert_eq!(script.count("start"), 4);
     let table = daemon.explained();
-    let line = "MPS is not started anew until `pillion resume`";
+    let line = "MPS is not restarted until `pillion resume`";
     assert!(table.contains(line), "{table}");
     script.remove("broken");
     gpu.tell(&daemon, &["resume"]).expect_success();

@@ -44,7 +44,7 @@ fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
     assert_eq!(within("high-priority"), "none none");
     assert_eq!(within("best-effort"), "40 none");
     let table = daemon.explained();
-    let said = "share of best-effort jobs (static): 40 % of the SMs for those that start now";
+    let said = "share of best-effort jobs (static): 40 % of the SMs for jobs that start now";
     assert!(table.contains(said), "{table}");
 
     // The remainder of high-priority work is unknown before there was any.

@@ -118,7 +118,7 @@ fn a_target_that_cannot_be_held_is_refused_or_warned_of_once() {
     let warned = event_when(&gpu, &daemon, "slo-unmarked", |_| true);
     assert_eq!(warned["job"], "serve", "{warned:#}");
     let table = daemon.explained();
-    let part = "target 15ms (run), not held at p99, as the program marks no requests";
+    let part = "target 15ms (run), not enforced at p99, because the program marks no requests";
     assert!(table.contains(part), "{table}");
     gpu.expect_right_end("serve", job, &daemon);
     let all = events(&gpu, &daemon, &[]);
