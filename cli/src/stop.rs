@@ -52,26 +52,29 @@ use job::{Job, Looked};
 
 mod job;
 
-/// Ends a running job: asks it to, and makes it.
+/// Ends a running job: by SIGTERM, and by force after a grace.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion stop 4711-1c0ffee --grace 30s\n\n\
-                  Each process of the job that uses the GPU gets SIGTERM, and so does what has started it, where that is of the job too \
-                  (PILLION_JOB in its environment), and what comes meanwhile. What has not ended after the grace launches nothing \
-                  more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
-                  nvidia-cuda-mps-control was asked to end its work. A process that handles no SIGTERM and has work on the GPU after \
-                  PILLION_DRAIN_MS is killed within the grace if MPS ends that work; if it cannot, the work has the grace to end. Jobs are those of `pillion status`. What is started meanwhile is ended, too, if it comes to the \
-                  GPU within a minute; what was started before and comes after goes on. Exit 0 when all have ended and none has come.")]
+                  Each process of the job that uses the GPU gets SIGTERM. So do its ancestors that belong to the job (PILLION_JOB in their \
+                  environment), and processes that attach meanwhile. After the grace the remaining processes launch nothing more, and exit \
+                  once the GPU has finished their work. A process that does not exit then is killed, under MPS after \
+                  nvidia-cuda-mps-control was asked to terminate its work. A process that handles no SIGTERM and has work on the GPU after \
+                  PILLION_DRAIN_MS is killed within the grace if MPS terminates that work; if MPS cannot, the work has the rest of the grace to \
+                  complete.\n\n\
+                  `pillion status` lists the jobs. A process that starts during the stop is ended, too, if it attaches within a minute; a \
+                  process that started earlier and attaches after the stop continues. Exit 0 if all processes have ended and no new one has \
+                  attached.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
     job: String,
-    /// Number of the user whose job it is, where several users have one of that id: root may end any user's.
+    /// User id of the job's owner, if several users have a job of that id (root may end any job).
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
-    /// How long it may take to end by itself: such as 500ms, 30s or 2m; a bare number is seconds.
+    /// Time for the job to exit by itself, such as 500ms, 30s or 2m; a bare number is seconds.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = times::read)]
     grace: u64,
-    /// One JSON document instead of lines.
+    /// Print one JSON document instead of lines.
     #[arg(long)]
     json: bool,
 }
@@ -304,7 +307,7 @@ impl Stopping<'_> {
         for process in left(processes).filter(|process| new.contains(&process.pid)) {
             match &process.terminated {
                 Some(Err(why)) if !self.options.json => out::note(format_args!(
-                    "{} {}: its work is still on the GPU, and MPS does not end it: {why}; it has the rest of its grace",
+                    "{} {}: its work is still on the GPU, and MPS does not terminate it: {why}; it has the rest of its grace",
                     process.pid, process.name
                 )),
                 Some(Err(_)) => {}
@@ -402,7 +405,7 @@ fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(Errno::PERM) => {
                 return Err(anyhow!(
-                    "process {} ({}) is another user's: only its user and root may stop it",
+                    "process {} ({}) belongs to another user: only that user and root may stop it",
                     process.pid,
                     process.name
                 )
@@ -439,7 +442,9 @@ fn wait(
         if !*is_said && !is_quiet && now_ns - begun_ns >= SILENT_NS {
             *is_said = true;
             let count = waiting.len();
-            out::note(format_args!("waiting for {count} of its processes to end"));
+            out::note(format_args!(
+                "waiting for {count} processes of the job to exit"
+            ));
         }
         let left_ns = end_ns.saturating_sub(now_ns).min(SILENT_NS);
         let timeout = Timespec {
@@ -497,7 +502,7 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
             if let (Some(Err(why)), Some((KILLED, _)) | None) = (&process.terminated, process.ended)
             {
                 out::note(format_args!(
-                    "{pid} {name}: MPS did not end its work before it was killed, which may take others along: {why}"
+                    "{pid} {name}: MPS did not terminate its work before the kill, which may end other jobs: {why}"
                 ));
             }
             match process.ended {
@@ -507,7 +512,7 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
                         "{pid} {name}: ended {how} after {after_ms:.0} ms"
                     ))?;
                 }
-                None => out::line(format_args!("{pid} {name}: is still there"))?,
+                None => out::line(format_args!("{pid} {name}: still running"))?,
             }
         }
     }

@@ -40,7 +40,7 @@ use crate::status;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion top\n\n\
                   Keys: q quits, arrows select a job, T stops it, s sets its memory, compute or target, f filters, \
-                  , and . choose the column to sort by, / reverses, h shows all. It needs a terminal; \
+                  , and . choose the column to sort by, / reverses, h shows all keys. The command needs a terminal; \
                   `pillion status --watch` does not.")]
 pub(crate) struct Options {}
 
@@ -61,13 +61,14 @@ pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
     let signal = Arc::new(AtomicUsize::new(0));
     for number in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)
-            .context("handling signals")?;
+            .context("cannot handle signals")?;
     }
     with_terminal(|terminal| show(terminal, &signal))??;
     let number = signal.load(Ordering::Relaxed) as i32;
     if number != 0 {
         // Ends as by an unhandled signal, so that the exit status shows it.
-        signal_hook::low_level::emulate_default_handler(number).context("ending by a signal")?;
+        signal_hook::low_level::emulate_default_handler(number)
+            .context("cannot end by the signal")?;
     }
     Ok(())
 }
@@ -75,7 +76,7 @@ pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
 /// Draws in the terminal, and restores it at the end, also after a panic.
 fn with_terminal<T>(show: impl FnOnce(&mut DefaultTerminal) -> T) -> anyhow::Result<T> {
     // `try_init` has the panic hook restore the terminal.
-    let mut terminal = ratatui::try_init().context("preparing the terminal")?;
+    let mut terminal = ratatui::try_init().context("cannot prepare the terminal")?;
     let shown = show(&mut terminal);
     ratatui::restore();
     Ok(shown)
@@ -97,7 +98,7 @@ fn show(terminal: &mut DefaultTerminal, signal: &AtomicUsize) -> anyhow::Result<
     std::thread::Builder::new()
         .name("pillion-top-ask".to_owned())
         .spawn(move || keep_asking(&answers, &asked))
-        .context("starting a thread")?;
+        .context("cannot start a thread")?;
     let (mut model, mut view) = (Model::default(), View::default());
     while signal.load(Ordering::Relaxed) == 0 {
         for news in told.try_iter() {
@@ -109,11 +110,11 @@ fn show(terminal: &mut DefaultTerminal, signal: &AtomicUsize) -> anyhow::Result<
         let now = time_of_day();
         terminal
             .draw(|frame| screen::draw(frame, &model, &view, &now))
-            .context("drawing")?;
-        if !event::poll(LOOK_EVERY).context("waiting for a key")? {
+            .context("cannot draw")?;
+        if !event::poll(LOOK_EVERY).context("cannot wait for a key")? {
             continue;
         }
-        let Event::Key(key) = event::read().context("reading a key")? else {
+        let Event::Key(key) = event::read().context("cannot read a key")? else {
             continue;
         };
         if key.kind == KeyEventKind::Release {

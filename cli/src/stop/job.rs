@@ -85,19 +85,19 @@ impl<'a> Job<'a> {
             let users: Vec<String> = users.iter().map(u32::to_string).collect();
             let users = users.join(", ");
             return Err(anyhow!(
-                "a job {id:?} is of each of the users {users}: say whose by --user"
+                "several users have a job {id:?} ({users}): choose one with --user"
             )
             .into());
         }
         // From here on the job is that user's, even if others have one of that id.
         self.user = users.first().copied().or(self.user);
         let known = match told.jobs.as_slice() {
-            [] => "no job runs".to_owned(),
-            jobs => format!("jobs are {}", jobs.join(", ")),
+            [] => "no job is running".to_owned(),
+            jobs => format!("running jobs: {}", jobs.join(", ")),
         };
         let processes = self.take_new(&told, &[])?;
         if processes.is_empty() {
-            return Err(anyhow!("no process of a job {id:?} uses a GPU: {known}").into());
+            return Err(anyhow!("no process of a job {id:?} uses a GPU; {known}").into());
         }
         Ok(processes)
     }
@@ -263,16 +263,16 @@ fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Resu
     // Ask again: another daemon may have taken over between status and number.
     if !is_ours(status) && !status::ask(socket).is_ok_and(|status| is_ours(&status)) {
         return Err(anyhow!(
-            "the daemon at {} is in another PID namespace (a container's, or this is one), where its process numbers are other processes: run \
-             `pillion stop` where the daemon runs",
+            "the daemon at {} is in another PID namespace (in a container, or this command is), so its process ids mean other processes here; run \
+             `pillion stop` in the daemon's namespace",
             socket.display()
         )
         .into());
     }
     if unseen > 0 {
         return Err(anyhow!(
-            "{unseen} of the processes of {id:?} cannot be seen by the daemon at {}: they are in PID namespaces beside its own. End them there, \
-             or run the daemon where it sees them",
+            "{unseen} processes of job {id:?} are invisible to the daemon at {}: they are in PID namespaces outside its own; end them there, \
+             or run the daemon in a namespace that contains theirs",
             socket.display()
         )
         .into());

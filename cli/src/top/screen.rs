@@ -329,15 +329,15 @@ const HELP: [(&str, &str); 12] = [
     ("↑ ↓  k j", "select a job; also Home, End, PgUp, PgDn"),
     ("T", "stop the selected job (asks first)"),
     ("s", "set the job's memory, compute or target"),
-    ("f", "show only jobs with a text in id, class or user id"),
+    ("f", "show only jobs whose id, class or user id match"),
     (", .", "sort by the column before, after"),
     ("/", "reverse the order"),
     ("r", "ask the daemons now"),
     ("Esc", "clear filter and selection"),
     ("q", "quit"),
     ("", ""),
-    ("BE, SHARE", "what best-effort jobs get of what they want"),
-    ("GPU", "expected GPU time per time, as launched"),
+    ("BE, SHARE", "rate of best-effort jobs relative to alone"),
+    ("GPU", "expected GPU time of launches, per time"),
 ];
 
 fn draw_help(frame: &mut Frame<'_>) {

@@ -213,7 +213,8 @@ impl View {
             }
             KeyCode::Char('s') => match chosen {
                 Some(job) if is_of_several(model, job) => {
-                    self.message = format!("several users have a job {}: none is set", job.id);
+                    self.message =
+                        format!("several users have a job {}: nothing was changed", job.id);
                 }
                 Some(job) => {
                     self.prompt = Some(Prompt::Set {
