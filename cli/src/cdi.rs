@@ -22,7 +22,8 @@ use crate::profile::output;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Generate(Options),
-    /// Checks a container before it starts (run by container runtimes; reads the container's state).
+    /// Checks a container before it starts (run by container runtimes; reads the container's
+    /// state).
     #[command(hide = true, after_help = "Example: pillion cdi hook <state.json")]
     Hook,
 }

@@ -56,8 +56,8 @@ pub(crate) struct Options {
     /// (default: `PILLION_CLASS`, or best-effort).
     #[arg(long, value_name = "CLASS", value_parser = JobClass::NAMES)]
     class: Option<String>,
-    /// Id of the job in `pillion status`, in rules and in messages (default: `PILLION_JOB`, or a new
-    /// id at each start).
+    /// Id of the job in `pillion status`, in rules and in messages (default: `PILLION_JOB`, or a
+    /// new id at each start).
     #[arg(long, value_name = "ID", value_parser = id_of)]
     job: Option<String>,
     /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
@@ -73,18 +73,18 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
     /// Latency target of a high-priority job's requests: a multiple of their time alone, such as
-    /// 1.2x, or a time, such as 15ms (a number without a unit is seconds). A time is enforced only if
-    /// the program marks its requests (default: `PILLION_SLO`, or the value in the daemon's
+    /// 1.2x, or a time, such as 15ms (a number without a unit is seconds). A time is enforced only
+    /// if the program marks its requests (default: `PILLION_SLO`, or the value in the daemon's
     /// configuration).
     #[arg(long, value_name = "Nx|TIME", value_parser = slo_of)]
     slo: Option<SloAsked>,
     /// Largest share of the GPU's time that a best-effort job may use, all its processes together,
-    /// even if the GPU has no other job: 1% to 100%, which is no cap (default: `PILLION_COMPUTE`, or
-    /// HAMi's `CUDA_DEVICE_SM_LIMIT`, or the value in the daemon's configuration).
+    /// even if the GPU has no other job: 1% to 100%, which is no cap (default: `PILLION_COMPUTE`,
+    /// or HAMi's `CUDA_DEVICE_SM_LIMIT`, or the value in the daemon's configuration).
     #[arg(long, value_name = "PCT", value_parser = cap_of)]
     compute: Option<Cap>,
-    /// NVTX ranges that are the job's requests, to which its target (`--slo`) applies: a domain and a
-    /// name, with * and ? in the name; nothing before the slash is the default domain (default:
+    /// NVTX ranges that are the job's requests, to which its target (`--slo`) applies: a domain and
+    /// a name, with * and ? in the name; nothing before the slash is the default domain (default:
     /// `PILLION_REQUEST_RANGE`). Example: --request-range '/forward*'
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     request_range: Option<RangePattern>,
@@ -92,9 +92,9 @@ pub(crate) struct Options {
     /// `PILLION_ITERATION_RANGE`).
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     iteration_range: Option<RangePattern>,
-    /// A supervisor restarts this best-effort job by `pillion run` when it ends: the daemon may end it
-    /// (SIGTERM, and ten seconds to save its state) so that it gets another share of the SMs at the
-    /// next start (`[share]`, MPS).
+    /// A supervisor restarts this best-effort job by `pillion run` when it ends: the daemon may end
+    /// it (SIGTERM, and ten seconds to save its state) so that it gets another share of the SMs at
+    /// the next start (`[share]`, MPS).
     #[arg(long)]
     restartable: bool,
     /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses a running
@@ -105,9 +105,9 @@ pub(crate) struct Options {
     /// for a high-priority job if its GPU is drained.
     #[arg(long)]
     require_daemon: bool,
-    /// Also replace the driver's library (`libcuda.so.1`) by the shim: this reaches programs that open
-    /// libraries with `RTLD_DEEPBIND` or `dlmopen`, which bypass a preloaded library. Such a process
-    /// does not wait for its work in flight when SIGTERM or SIGINT ends it.
+    /// Also replace the driver's library (`libcuda.so.1`) by the shim: this reaches programs that
+    /// open libraries with `RTLD_DEEPBIND` or `dlmopen`, which bypass a preloaded library. Such a
+    /// process does not wait for its work in flight when SIGTERM or SIGINT ends it.
     #[arg(long)]
     shim: bool,
     /// The command and its arguments.

@@ -26,12 +26,13 @@ pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
     job: String,
-    /// Memory that the job may hold on each GPU: a size, a part of the GPU such as 40%, or unlimited.
+    /// Memory that the job may hold on each GPU: a size, a part of the GPU such as 40%, or
+    /// unlimited.
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of, group = "change")]
     memory: Option<Quota>,
     /// Latency target of a high-priority job's requests: a multiple of their time alone, such as
-    /// 1.2x, a time, such as 15ms (a number without a unit is seconds), or default, for the value in
-    /// the daemon's configuration.
+    /// 1.2x, a time, such as 15ms (a number without a unit is seconds), or default, for the value
+    /// in the daemon's configuration.
     #[arg(long, value_name = "Nx|TIME|default", value_parser = slo_of, group = "change")]
     slo: Option<SloChange>,
     /// Largest share of each GPU's time that a best-effort job may use: 1% to 100%, or default, for
@@ -42,9 +43,9 @@ pub(crate) struct Options {
     /// daemon's configuration. Needs policy pillion.
     #[arg(long, value_name = "N|default", value_parser = weight_of, group = "change")]
     weight: Option<WeightChange>,
-    /// Least share of its rate alone that a best-effort job is promised while high-priority requests
-    /// are within their target: above 0 to 1, such as 0.3 or 30%, or default, for the value in the
-    /// daemon's configuration. Needs policy pillion.
+    /// Least share of its rate alone that a best-effort job is promised while high-priority
+    /// requests are within their target: above 0 to 1, such as 0.3 or 30%, or default, for the
+    /// value in the daemon's configuration. Needs policy pillion.
     #[arg(long, value_name = "R|PCT|default", value_parser = least_of, group = "change")]
     min_progress: Option<LeastChange>,
 }
