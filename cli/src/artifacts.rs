@@ -14,19 +14,15 @@ pub(crate) const LIBRARY: &str = "libpillion.so";
 /// The same library under the driver's name, for programs that bypass the preload.
 const SHIM: &str = "libpillion_shim.so";
 
-/// The driver's name, and the shim's in [`shim_folder`].
 const DRIVER: &str = "libcuda.so.1";
 
-/// The folder, relative to the shim's own, where the shim looks for the driver
-/// (`interpose/shim/build.rs`).
+/// Where the shim looks for the driver, relative to its own folder (`interpose/shim/build.rs`).
 const DRIVER_FOLDER: &str = "driver";
 
 /// A folder where the shim has the driver's name, with a link to `driver` where the shim looks for
-/// it. The folder belongs to this user and is created on demand: in `$XDG_CACHE_HOME` or
-/// `~/.cache`, which outlive a login, else in the folder for temporary files.
-///
-/// # Errors
-/// There is no shim, no such folder can be created, or the driver is the shim itself.
+/// it: this user's, created on demand in `$XDG_CACHE_HOME` or `~/.cache`, which outlive a login,
+/// else in the folder for temporary files. Fails without a shim or such a folder, or if the driver
+/// is the shim.
 pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     let shim = find(SHIM)?;
     if driver.canonicalize().is_ok_and(|driver| driver == shim) {
@@ -52,15 +48,13 @@ pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     Err(why.unwrap_or_else(|| anyhow!("cannot create the links of the shim: no folder for them")))
 }
 
-/// Whether a folder, or the one where it would be created, belongs to this user: the environment
-/// may be another user's (sudo -E).
+/// Whether a folder, or its parent, is this user's: the environment may be another's (sudo -E).
 fn is_of(folder: &Path, user: u32) -> bool {
     let there = folder.ancestors().take(2).find_map(|it| it.metadata().ok());
     there.is_some_and(|there| there.uid() == user)
 }
 
-/// Creates a folder that only this user may change: anybody who could write there would choose the
-/// job's driver.
+/// Creates a folder that only this user may change: any writer there would choose the job's driver.
 fn own_folder(folder: &Path, user: u32) -> Result<()> {
     let name = folder.display().to_string();
     let make = |folder: &Path| match DirBuilder::new().mode(0o700).create(folder) {
@@ -98,11 +92,8 @@ fn links(parent: &Path, shim: &Path, driver: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Finds the part `name` in the folder of this program (a build tree, a tarball), or in `../lib` or
-/// `../lib/pillion` beside it (an installation).
-///
-/// # Errors
-/// The part is in none of them; the error lists the folders and how to build the part.
+/// Finds the part `name` beside this program (a build tree, a tarball), or in `../lib` or
+/// `../lib/pillion` (an installation). The error lists the folders and how to build the part.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));

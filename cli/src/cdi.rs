@@ -1,8 +1,6 @@
 //! `pillion cdi`: gives containers the library and the daemons' sockets, by a file of the Container
-//! Device Interface (CDI).
-//!
-//! The file names two devices, one per class. A container that requests one gets the preload
-//! library, the folder of the daemons' sockets, and the variables that make its programs jobs. A
+//! Device Interface (CDI). It names two devices, one per class. A container that requests one gets
+//! the preload library, the folder of the sockets, and the variables that make its programs jobs. A
 //! hook checks the image before the container starts.
 
 mod hook;

@@ -1,5 +1,4 @@
-//! Sends requests to the daemons: the one that `PILLION_SOCKET` names, else each that this user's
-//! jobs may find.
+//! Sends requests to the daemon that `PILLION_SOCKET` names, else to each that this user may find.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,11 +14,10 @@ use crate::run::every_socket;
 /// Timeout for a daemon's answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Since this minor version daemons accept a job's latency target ([`protocol::VERSION`]).
+/// First minor versions in which daemons accept a job's latency target, its cap on the GPU's time,
+/// and a best-effort job's promised share ([`protocol::VERSION`]).
 const SLO_MINOR: u16 = 4;
-/// Since this minor version daemons accept a job's cap on the GPU's time.
 const CAP_MINOR: u16 = 6;
-/// Since this minor version daemons accept a best-effort job's promised share.
 const PROMISE_MINOR: u16 = 9;
 
 /// Exit 69: no daemon answered, with the reason at each socket.
@@ -30,11 +28,8 @@ pub(crate) fn none_answers(why: &[String]) -> Failure {
     })
 }
 
-/// Sends the request to each daemon; returns those that carried it out.
-///
-/// # Errors
-///
-/// No daemon carried it out: the first refusal, or, with exit status 69, that none answers.
+/// Returns the daemons that carried the request out. If there is none, the error is the first
+/// refusal, or, with exit status 69, that none answers.
 pub(crate) fn tell(request: &Request) -> Result<Vec<PathBuf>, Failure> {
     let told = tell_each(&sockets(), request, PATIENCE);
     let done = told.done.clone();
@@ -46,12 +41,9 @@ pub(crate) fn sockets() -> Vec<PathBuf> {
     named.map_or_else(every_socket, |path| vec![path])
 }
 
-/// The outcome of one request to several daemons.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Carried the request out.
     pub(crate) done: Vec<PathBuf>,
-    /// Refused, with the reason.
     pub(crate) refused: Vec<(PathBuf, String)>,
     /// Daemons that exist and do not answer, as messages.
     pub(crate) silent: Vec<String>,
@@ -59,7 +51,6 @@ pub(crate) struct Told {
     absent: Vec<String>,
 }
 
-/// Sends the request to each socket, with a timeout for the answer.
 pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Duration) -> Told {
     let mut told = Told::default();
     for socket in sockets {
@@ -89,8 +80,7 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
     told
 }
 
-/// The part of a request that a daemon of `version` silently ignores, and the first minor version
-/// that honours it.
+/// The part of a request that a daemon of `version` ignores, and the first minor version with it.
 fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> {
     match request {
         Request::Set(set) if !set.slo.is_empty() && version.minor < SLO_MINOR => {
@@ -142,7 +132,6 @@ impl Told {
         refused.chain(silent).collect()
     }
 
-    /// Whether any daemon carried it out; see [`tell`].
     pub(crate) fn into_result(self) -> Result<(), Failure> {
         match (self.done.is_empty(), self.refused.first()) {
             (false, _) => Ok(()),
@@ -160,7 +149,6 @@ mod tests {
 
     use super::*;
 
-    /// The outcome when a daemon of that minor version sends that reply.
     fn told_by(minor: u16, reply: &Reply, request: &Request) -> Told {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pilliond.sock");

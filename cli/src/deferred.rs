@@ -16,8 +16,7 @@ const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
 ];
 
-/// Defers the signals while it lives. When it is dropped, the process dies of the pending one, if
-/// any.
+/// Defers the signals while it lives. On drop, the process dies of the pending one, if any.
 pub(crate) struct Deferred {
     /// The signals that this instance blocked; those blocked before stay blocked.
     signals: SigSet,
@@ -26,12 +25,9 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Starts deferring for the calling thread, the command's only one.
-    ///
-    /// # Errors
-    ///
-    /// No descriptor, or no `/proc` to tell which signals are ignored: once blocked, an ignored
-    /// signal would be taken for one that ends the process.
+    /// Starts deferring for the calling thread, the command's only one. Fails without a descriptor,
+    /// or without `/proc` to tell which signals are ignored: once blocked, an ignored signal would
+    /// be taken for one that ends the process.
     pub(crate) fn begin() -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status")?;
         let of = |name| mask_of(&status, name).ok_or(io::ErrorKind::InvalidData);

@@ -53,8 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let done = told.done.clone();
     let mut troubles = told.troubles();
     told.into_result()?;
-    // Each reports the remaining users of its GPU, also after a daemon that has not closed its
-    // device.
+    // Each reports the remaining users of its GPU, even if a daemon has not closed its device.
     for socket in done.iter().filter(|_| options.release) {
         let released = say_released(socket);
         troubles.extend(released.err().map(|failure| failure.why()));
@@ -90,7 +89,6 @@ pub(crate) fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failur
     socket.ok_or_else(|| Failure::unavailable(anyhow!("no daemon answers for GPU {}", gpu.uuid)))
 }
 
-/// A GPU as the status names it.
 #[derive(serde::Deserialize)]
 struct Named {
     uuid: String,

@@ -1,8 +1,6 @@
-//! `pillion events`: the events on this machine's GPUs, as their daemons keep them.
-//!
-//! A daemon answers with one JSON document, which `--json` prints. `--follow` asks again twice a
-//! second: that holds nothing open in a daemon, and detects a restarted one, whose numbers begin
-//! anew.
+//! `pillion events`: the events on this machine's GPUs, as their daemons keep them. A daemon
+//! answers with one JSON document, which `--json` prints. `--follow` asks again twice a second:
+//! that holds nothing open in a daemon, and detects a restarted one, whose numbers restart.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,7 +49,6 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
-    /// After the event of that number.
     Number(u64),
     /// So long ago, ns.
     Ago(u64),
@@ -66,7 +63,6 @@ fn kinds() -> PossibleValuesParser {
         .into()
 }
 
-/// Reads an event's number, or a time with its unit.
 fn since_of(text: &str) -> Result<Since, String> {
     let is_number = text.chars().all(|c| c.is_ascii_digit());
     let since = match is_number {
@@ -81,7 +77,6 @@ fn since_of(text: &str) -> Result<Since, String> {
 }
 
 impl Since {
-    /// The number after which a daemon is asked.
     const fn number(self) -> u64 {
         match self {
             Self::Number(number) => number,
@@ -119,7 +114,6 @@ impl<'a> Filter<'a> {
             && at_ms >= self.begin_unix_ms
     }
 
-    /// The events of an answer that pass.
     fn of(&self, document: &Value) -> Vec<Value> {
         let events = document["events"].as_array().into_iter().flatten();
         events
@@ -129,11 +123,9 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Poll interval of `--follow`, ns.
 const FOLLOW_NS: u64 = 500_000_000;
 
-/// Exits 69 if `PILLION_SOCKET` names a daemon that does not answer. Without any daemon nothing has
-/// happened, also with `--follow`: exit 0, and a sentence.
+/// Exits 69 if `PILLION_SOCKET` names a daemon that does not answer; 0 without any daemon.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let filter = Filter::new(options);
     let since = options.since.number();
@@ -171,7 +163,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     print_all(&filter, answers)
 }
 
-/// Prints each daemon's answer for people.
 fn print_all(filter: &Filter<'_>, answers: Answers) -> Result<(), Failure> {
     let since = filter.options.since.number();
     if answers.is_empty() {
@@ -201,7 +192,6 @@ fn print_all(filter: &Filter<'_>, answers: Answers) -> Result<(), Failure> {
 
 type Answers = Vec<(PathBuf, Result<Value, HelloError>)>;
 
-/// Asks each daemon for the events after `since` of its socket.
 fn ask_all(since: impl Fn(&Path) -> u64) -> Result<Answers, Failure> {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
     let sockets = named.clone().map_or_else(every_socket, |path| vec![path]);
@@ -228,13 +218,11 @@ fn ask(socket: &Path, since: u64) -> Result<Value, HelloError> {
 /// A daemon's identity, and the number of its last event.
 type Seen = BTreeMap<PathBuf, (Value, u64)>;
 
-/// The identity of the answering daemon: in a container a restarted one may have the process id of
-/// the one before.
+/// In a container a restarted daemon may have the process id of the one before.
 fn whose(document: &Value) -> Value {
     json!([document["daemon_pid"], document["daemon_started_ns"]])
 }
 
-/// Prints the events of all daemons as they come.
 fn follow(filter: &Filter<'_>, first: Answers) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let mut seen = Seen::new();
@@ -304,7 +292,6 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or("N/A")
 }
 
-/// Local time of day.
 pub(crate) fn time_of(unix_ms: i64) -> String {
     let Ok(time) = Timestamp::from_millisecond(unix_ms) else {
         return "N/A".to_owned();

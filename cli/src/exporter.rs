@@ -1,8 +1,7 @@
-//! `pillion exporter`: the metrics of all daemons of this machine, for Prometheus.
-//!
-//! There is one scrape target per node. The daemons communicate only over their Unix sockets; this
-//! process asks each for its status at every scrape, keeps only what labels need, and can be
-//! restarted at any time. `docs/monitoring.md` lists the metrics.
+//! `pillion exporter`: the metrics of all daemons of this machine, for Prometheus. There is one
+//! scrape target per node. The daemons communicate only over their Unix sockets; this process asks
+//! each for its status at every scrape, keeps only what labels need, and can be restarted at any
+//! time. `docs/monitoring.md` lists the metrics.
 
 mod collect;
 mod encode;
@@ -82,8 +81,7 @@ fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Replaces the file: a reader sees the previous page or this one. A pipe or a device is written to
-/// and stays what it is.
+/// Replaces the file: a reader sees the previous page or this one. A pipe or a device stays one.
 fn write(file: &Path, page: &str) -> Result<(), Failure> {
     let unwritten = |error: io::Error| {
         let is_of_place = out::is_of_place(&error);

@@ -6,7 +6,6 @@ use scheduler::report::told_once;
 
 use crate::out;
 
-/// A reason and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -21,7 +20,6 @@ const UNREAD: u8 = 141;
 const UNAVAILABLE: u8 = 69;
 
 impl Failure {
-    /// Bad input: exit 2.
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self {
             code: USAGE,
@@ -29,7 +27,6 @@ impl Failure {
         }
     }
 
-    /// The daemon is required and not reachable: exit 69.
     pub(crate) fn unavailable(error: impl Into<anyhow::Error>) -> Self {
         Self {
             code: UNAVAILABLE,
@@ -72,7 +69,6 @@ impl Failure {
         }
     }
 
-    /// Prints the reason on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
             out::note(format_args!("pillion: {}", told_once(error.as_ref())));

@@ -1,5 +1,4 @@
-//! `pillion completions` and `pillion man`: generates shell completions and manual pages from the
-//! commands themselves.
+//! `pillion completions` and `pillion man`: shell completions and manual pages from the commands.
 
 use std::path::PathBuf;
 
@@ -31,7 +30,6 @@ pub(crate) struct Manual {
     output: PathBuf,
 }
 
-/// Always exits 0.
 pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Cli::command(), "pillion", &mut script);

@@ -1,8 +1,6 @@
-//! `pillion`: the command line.
-//!
-//! The commands, their output and their exit codes are a contract: 0 done, 1 failed, 2 usage or
-//! unusable input (nothing written), 69 the daemon is required and not reachable; `run` ends as its
-//! command does. A table is for people, `--json` for programs.
+//! `pillion`: the command line. The commands, their output and their exit codes are a contract: 0
+//! done, 1 failed, 2 usage or unusable input (nothing written), 69 the daemon is required and not
+//! reachable; `run` ends as its command does. A table is for people, `--json` for programs.
 // These macros panic if nobody reads; see `out`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

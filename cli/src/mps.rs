@@ -40,7 +40,6 @@ impl Mps {
     }
 }
 
-/// The user who owns a process.
 pub(crate) fn owner(pid: u32) -> Option<u32> {
     let process = Path::new("/proc").join(pid.to_string());
     Some(process.metadata().ok()?.uid())

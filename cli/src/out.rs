@@ -1,9 +1,8 @@
-//! The only place that prints, to the command's output or its standard error.
-//!
-//! A reader may stop reading (`pillion status | head -1`). SIGPIPE ends other programs then; Rust
-//! ignores that signal, and its `println!` panics instead. Here a line that nobody reads ends the
-//! command quietly with the code that a shell gives a program ended by SIGPIPE. Lints in `main.rs`
-//! keep `println!` and `eprintln!` out of the crate.
+//! The only place that prints, to the command's output or its standard error. A reader may stop
+//! reading (`pillion status | head -1`). SIGPIPE ends other programs then; Rust ignores that
+//! signal, and its `println!` panics instead. Here a line that nobody reads ends the command
+//! quietly with the code that a shell gives a program ended by SIGPIPE. Lints in `main.rs` keep
+//! `println!` and `eprintln!` out of the crate.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,12 +12,10 @@ use anyhow::Context as _;
 
 use crate::failure::Failure;
 
-/// Writes `text` as a line to the standard output.
 pub(crate) fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     checked(writeln!(io::stdout(), "{text}"))
 }
 
-/// Writes `text` unchanged to the standard output.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
     // Text without a final newline would stay in the buffer, and hide its error.
     let mut stdout = io::stdout();
@@ -29,7 +26,6 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
     )
 }
 
-/// Writes bytes unchanged to the standard output.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout();
     checked(stdout.write_all(bytes).and_then(|()| stdout.flush()))
@@ -48,18 +44,14 @@ pub(crate) fn file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> 
     written.with_context(|| format!("{}: cannot be written", path.display()))
 }
 
-/// Creates a folder that `--out` names, and tests that it is writable.
-///
-/// # Errors
-/// It is not writable; nothing is left but the folder.
+/// Creates the folder of `--out` and tests that it is writable; an error leaves only the folder.
 pub(crate) fn folder(folder: &Path) -> anyhow::Result<()> {
     let made = fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder).map(drop));
     made.map_err(bare)
         .with_context(|| format!("--out {}: cannot be written", folder.display()))
 }
 
-/// Removes the name of the temporary file, which `tempfile` adds, from an error: the message names
-/// the intended file.
+/// Removes the name of `tempfile`'s temporary file from an error: the message names the real one.
 pub(crate) fn bare(error: io::Error) -> io::Error {
     let text = error.to_string();
     match text.split_once(" at path \"") {

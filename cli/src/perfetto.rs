@@ -1,6 +1,5 @@
-//! Writes timelines for Perfetto: the Trace Event Format, "JSON object format", a line per event.
-//!
-//! A *process* is a named row of the display, a *track* a line in it. Times are ns here and
+//! Writes timelines for Perfetto: the Trace Event Format, "JSON object format", a line per event. A
+//! *process* is a named row of the display, a *track* a line in it. Times are ns here and
 //! microseconds with three decimals in the file, exactly.
 
 use std::fmt::Write as _;
@@ -15,7 +14,6 @@ pub(crate) struct Writer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Track {
     pub(crate) pid: u64,
-    /// The track in the process.
     pub(crate) tid: u64,
 }
 
@@ -94,7 +92,6 @@ impl Writer {
     }
 }
 
-/// Microseconds, exactly.
 fn us(ns: u64) -> String {
     format!("{}.{:03}", ns / 1_000, ns % 1_000)
 }

@@ -1,8 +1,7 @@
-//! Finds out how a program that is to run as a job will be executed.
-//!
-//! A *script* runs by the interpreter that its first line names. A dynamically linked program runs
-//! by a dynamic *loader*, which is part of its C library and preloads libraries into it; [`libc`]
-//! checks whether it can load ours. A statically linked program has no loader.
+//! Finds out how a program that is to run as a job will be executed. A *script* runs by the
+//! interpreter that its first line names. A dynamically linked program runs by a dynamic *loader*,
+//! which is part of its C library and preloads libraries into it; [`libc`] checks whether it can
+//! load ours. A statically linked program has no loader.
 
 mod elf;
 pub(crate) mod libc;
@@ -16,13 +15,10 @@ use object::read::ReadCache;
 
 use libc::Unloadable;
 
-/// How a file is executed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A script, with the programs that run it, in order: its interpreter, and, if that is `env`,
-    /// the program for `env` to find.
+    /// A script's interpreter, and, if that is `env`, the program for `env` to find.
     Script(Vec<PathBuf>),
-    /// No loader.
     Static,
     Dynamic(Dynamic),
 }
@@ -30,7 +26,6 @@ pub(crate) enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dynamic {
     pub(crate) loader: PathBuf,
-    /// The machines that it runs on.
     machine: elf::Machine,
 }
 
@@ -56,10 +51,7 @@ pub(crate) fn located(program: &Path) -> Option<PathBuf> {
         .find(|candidate| is_executable(candidate))
 }
 
-/// How the file at `path` is executed.
-///
-/// # Errors
-/// It cannot be read.
+/// How the file at `path` is executed, if it can be read.
 pub(crate) fn kind(path: &Path) -> io::Result<Result<Kind, Reason>> {
     let file = elf::open(path)?;
     let mut start = Vec::new();
@@ -81,8 +73,7 @@ fn kind_of(start: &[u8], file: File) -> Result<Kind, Reason> {
     }))
 }
 
-/// Why a program cannot have a library preloaded, according to the C library of the file that is
-/// finally executed. `None` also if that is unknown.
+/// Why the C library of the finally executed file cannot preload a library; `None` also if unknown.
 pub(crate) fn why_not_loadable(program: &Path, library: &Path) -> Option<Unloadable> {
     let mut paths = vec![located(program)?];
     for _ in 0..=2 * SCRIPTS_MAX {

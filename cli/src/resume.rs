@@ -27,7 +27,7 @@ pub(crate) struct Options {
 /// Timeout for a daemon that opens its device: longer than the daemon's own for the driver.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Exits 69 if no daemon answers; 1 if none has such a hold, one does not answer, or a device stays
+/// Exits 69 if no daemon answers; 1 without such a hold or one's answer, or if a device stays
 /// released.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let request = Request::Resume {

@@ -1,7 +1,5 @@
-//! `pillion run`: starts a job with the library preloaded, and becomes the job.
-//!
-//! Nothing remains between the caller and the job: signals, terminal and exit status are the job's
-//! own, because the job replaces `pillion` (`exec`).
+//! `pillion run`: starts a job with the library preloaded, and becomes the job (`exec`). So
+//! signals, terminal and exit status are the job's own.
 
 use std::ffi::OsString;
 use std::io;
@@ -191,7 +189,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Err(Failure::with_code(code, anyhow!("{name}: {error}")))
 }
 
-/// Has the library loaded by the dynamic loader and, where needed, by other means.
 fn have_loaded(command: &mut Command, options: &Options, library: &Path) -> Result<(), Failure> {
     command.env("LD_PRELOAD", preload(library));
     ask_for_ranges(command, options, library)?;
@@ -201,10 +198,7 @@ fn have_loaded(command: &mut Command, options: &Options, library: &Path) -> Resu
     Ok(())
 }
 
-/// Starts missing daemons, and reports where that is impossible.
-///
-/// # Errors
-/// A daemon is required, and there is none.
+/// Starts missing daemons, and reports failures; fails if a daemon is required and missing.
 fn see_to_daemons(options: &Options, class: JobClass, gpu: Option<&Gpu>) -> Result<(), Failure> {
     let troubles = autostart::see_to_daemons(gpu, !options.no_daemon);
     if options.require_daemon
@@ -254,8 +248,7 @@ fn memory(options: &Options) -> Result<Option<Quota>, Failure> {
     }
 }
 
-/// Flag, else environment. An unreadable target is refused before anything runs, and so is one for
-/// a best-effort job.
+/// Flag, else environment. Refuses an unreadable target, and one for a best-effort job, at once.
 fn slo(options: &Options, class: JobClass) -> Result<Option<SloAsked>, Failure> {
     let set = std::env::var("PILLION_SLO").ok();
     let set = set.filter(|text| options.slo.is_none() && !text.is_empty());
@@ -306,8 +299,8 @@ pub(crate) fn cap_of(text: &str) -> Result<Cap, String> {
     Cap::parse(text).ok_or_else(|| format!("expected {}", compute::EXPECTED))
 }
 
-/// Passes on which NVTX ranges are requests and iterations, and has NVTX load the library as its
-/// tool, unless another tool is set.
+/// Passes on the ranges of requests and iterations, and makes NVTX load the library as its tool,
+/// unless another tool is set.
 fn ask_for_ranges(command: &mut Command, options: &Options, library: &Path) -> Result<(), Failure> {
     let mut is_asked = false;
     for (name, given) in [
@@ -346,13 +339,12 @@ fn ask_for_ranges(command: &mut Command, options: &Options, library: &Path) -> R
 /// Names the library that NVTX loads in every process that uses it.
 pub(crate) const NVTX_TOOL: &str = "NVTX_INJECTION64_PATH";
 
-/// Parses the ranges that a flag or a variable names.
 fn range_of(text: &str) -> Result<RangePattern, String> {
     RangePattern::parse(text).ok_or_else(|| format!("expected {}", ranges::EXPECTED))
 }
 
-/// The dynamic linker ignores a library that it cannot load, with a message in every process of the
-/// job, which would run unmanaged. This check fails once instead.
+/// Fails once where the dynamic linker would report an unloadable library in every process of the
+/// job, and run it unmanaged.
 fn check_can_be_preloaded(library: &Path) -> anyhow::Result<()> {
     let name = library.display();
     std::fs::File::open(library).with_context(|| format!("cannot preload {name}"))?;
@@ -381,15 +373,12 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-/// The driver behind the shim, for a `pillion run --shim` within another: there the loader finds
-/// the outer one's shim.
+/// The driver behind the shim, for a nested `pillion run --shim`: its loader finds the outer shim.
 const DRIVER_ENV: &str = "PILLION_DRIVER";
 
-/// Puts the shim before the driver in the loader's search path, and the driver behind it: the one
-/// that the loader finds without the shim, unless `PILLION_DRIVER` names another file.
-///
-/// The preload library stays, for programs that find the driver without the search path; it steps
-/// aside where the driver that it finds is the shim.
+/// Puts the shim before the driver in the loader's search path, and behind it the driver that the
+/// loader finds without it, or `PILLION_DRIVER`. The preload library stays, for programs that find
+/// the driver without the search path; it steps aside where the driver that it finds is the shim.
 fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
     let driver = match std::env::var_os(DRIVER_ENV).filter(|v| !v.is_empty()) {
         Some(driver) => {
@@ -442,7 +431,6 @@ fn id_of(text: &str) -> Result<String, String> {
     }
 }
 
-/// Why a daemon would not accept the id.
 fn why_too_long(id: &str) -> Option<String> {
     let bytes = id.len();
     let is_too_long = bytes > TEXT_BYTES_MAX;
@@ -473,8 +461,8 @@ fn new_job_id() -> String {
     format!("{}-{:x}", std::process::id(), Clock::monotonic().now_ns())
 }
 
-/// Whether an id looks like one of [`new_job_id`]: then it belongs to the enclosing job, and no
-/// user chose it. The time has at least nine digits from a minute after the machine's start on.
+/// Whether an id looks like one of [`new_job_id`]: then it is the enclosing job's, and no user
+/// chose it. The time has at least nine digits from a minute after the machine's start on.
 fn is_made_up(id: &str) -> bool {
     let is_number = |text: &str, radix| text.chars().all(|c| c.is_digit(radix));
     id.split_once('-').is_some_and(|(pid, time)| {
@@ -485,7 +473,6 @@ fn is_made_up(id: &str) -> bool {
     })
 }
 
-/// The GPU that `--gpu` names.
 pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
     Ok(gpu::choose(
         scheduler::host::device::gpus()?,
@@ -493,7 +480,6 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
     )?)
 }
 
-/// Parses the selector of `--gpu`.
 pub(crate) fn select_of(text: &str) -> Select {
     text.parse().unwrap_or_else(|never| match never {})
 }

@@ -75,8 +75,7 @@ fn least_of(text: &str) -> Result<LeastChange, String> {
     LeastChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
-/// Exits 69 if no daemon answers, 1 if none has the job, 2 for a quota above the memory of a GPU
-/// that it uses.
+/// Exits 69 if no daemon answers, 1 if none has the job, 2 for a quota above a used GPU's memory.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(Quota::Bytes(bytes)) = options.memory {
         // A daemon that does not answer fails the change itself.

@@ -1,8 +1,6 @@
-//! `pillion status`: shows GPUs and jobs, and whether latency targets are kept.
-//!
-//! The daemon answers with one JSON document per GPU, which `--json` prints unchanged. People get a
-//! line per GPU and per job that fits the terminal (`overview`), and the details of one job or GPU
-//! (`explain`).
+//! `pillion status`: shows GPUs and jobs, and whether latency targets are kept. The daemon answers
+//! with one JSON document per GPU, which `--json` prints unchanged. People get a line per GPU and
+//! per job that fits the terminal (`overview`), and the details of one job or GPU (`explain`).
 
 mod control;
 mod device;
@@ -79,7 +77,6 @@ best-effort jobs relative to their rate alone; with <, an upper bound. UNMANAGED
 the GPU without Pillion. HELD BY: the rule that held a best-effort job longest in its last seconds.
 `-`: none; N/A: unknown.";
 
-/// The answers of this machine's daemons.
 #[derive(Debug, Default)]
 struct Seen {
     daemons: Vec<Value>,
@@ -87,8 +84,7 @@ struct Seen {
     silent: Vec<(String, String)>,
 }
 
-/// Exits 69 only if `PILLION_SOCKET` names a daemon that does not answer; 1 if no daemon knows the
-/// job or GPU to explain.
+/// Exits 69 only if `PILLION_SOCKET` names a silent daemon; 1 if none knows what to explain.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let first = gather()?;
     if options.json && options.watch {
@@ -110,7 +106,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines for people.
 fn lines(seen: &Seen, options: &Options, columns: usize) -> Result<Vec<String>, Failure> {
     let seen = Seen {
         daemons: seen.daemons.iter().map(legible).collect(),
@@ -170,7 +165,6 @@ fn gather_anyway() -> Seen {
     seen
 }
 
-/// The jobs of a daemon that have not ended.
 fn live_jobs(status: &Value) -> impl Iterator<Item = &Value> {
     let jobs = status["jobs"].as_array().into_iter().flatten();
     jobs.filter(|job| job["ended_ns"].is_null())
@@ -181,7 +175,6 @@ pub(crate) fn columns_given() -> Option<usize> {
     Screen::columns_given()
 }
 
-/// A daemon's status, with a timeout.
 pub(crate) fn ask_within(
     socket: &std::path::Path,
     patience: Duration,
@@ -190,8 +183,7 @@ pub(crate) fn ask_within(
     serde_json::from_str(&status).map_err(|_| HelloError::Malformed("the status is not JSON"))
 }
 
-/// The values in force that `pillion set` changes; a line for each job of that id, with its user if
-/// several users have one.
+/// The values in force that `pillion set` changes; a line for each user's job of that id.
 pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
     let jobs = live_jobs(status).filter(|job| job["job"] == id);
     let jobs: Vec<&Value> = jobs.collect();
@@ -218,7 +210,6 @@ pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// A daemon's status, with its socket.
 pub(crate) fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
     let mut status: Value = serde_json::from_str(&ask_status(socket)?)
         .map_err(|_| HelloError::Malformed("the status is not JSON"))?;
@@ -226,8 +217,8 @@ pub(crate) fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
     Ok(status)
 }
 
-/// Makes a document safe for a terminal: users choose the names of jobs and programs, which may
-/// move the cursor, or reverse the rest of the line.
+/// Makes a document safe for a terminal: names of jobs and programs may move the cursor, or reverse
+/// the rest of the line.
 fn legible(value: &Value) -> Value {
     match value {
         Value::String(text) => {
@@ -247,8 +238,8 @@ fn legible(value: &Value) -> Value {
     }
 }
 
-/// Whether a character is harmless: no control character, none that changes the direction of text
-/// or the look of the previous character, and no joiner.
+/// No control character, none that changes the direction of text or the previous character's look,
+/// and no joiner.
 fn is_legible(c: char) -> bool {
     let is_format = matches!(
         c,
@@ -261,8 +252,7 @@ fn is_legible(c: char) -> bool {
     !c.is_control() && !is_format
 }
 
-/// The known part of the job's kernels; none before its first launch. Rounded down, so that 100 %
-/// means all.
+/// The known part of the job's kernels, if it has launched; rounded down, so that 100 % means all.
 fn known(job: &Value) -> Option<String> {
     let known_pct = job["gpu_time_known_pct"].as_f64()?.floor();
     let classed_pct = job["gpu_time_classed_pct"].as_f64()?.floor();

@@ -79,7 +79,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Longer waits are reported, ns.
+/// Longer waits are reported.
 const SILENT_NS: u64 = 1_000_000_000;
 /// Interval for polling the daemons about the processes, ns.
 const LOOK_NS: u64 = 250_000_000;
@@ -113,9 +113,7 @@ struct Process {
     ended: Option<(&'static str, u64)>,
 }
 
-/// The end of a process that was asked to end.
 const ASKED: &str = "on SIGTERM";
-/// The end of a process that was killed.
 const KILLED: &str = "killed";
 
 impl Process {
@@ -169,8 +167,7 @@ struct Stopping<'a> {
 }
 
 impl Stopping<'_> {
-    /// Tells the daemons that this command supervises the job's end for so long. A daemon that does
-    /// not know the request leaves the processes to themselves.
+    /// Tells the daemons that this command supervises the job's end; old daemons ignore that.
     fn see_to(&self, within_ns: u64) {
         self.tell(within_ns, false);
     }
@@ -192,8 +189,8 @@ impl Stopping<'_> {
         }
     }
 
-    /// Asks its clients to launch nothing more and to end. Returns whether any daemon does that;
-    /// under a daemon that cannot, only the kill remains.
+    /// Asks its clients to launch nothing more and to end. Under a daemon that cannot do that, only
+    /// the kill remains.
     fn freeze(&mut self) -> bool {
         self.is_frozen = true;
         let stop = Request::Stop(Stop {
@@ -211,8 +208,8 @@ impl Stopping<'_> {
         self.options.grace.saturating_sub(spent_ns)
     }
 
-    /// Ends all processes, including those that joined while the daemons were told that it is over.
-    /// After the grace such processes remain.
+    /// Ends all processes, those too that joined while the daemons heard that it is over; after the
+    /// grace such processes remain.
     fn end_all(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
         self.see_to(self.options.grace.saturating_add(SEEN_TO_NS));
         ask(processes)?;
@@ -221,8 +218,7 @@ impl Stopping<'_> {
             if left(processes).next().is_some() {
                 return Ok(());
             }
-            // A process that this poll does not show joins later: if it was started before, the
-            // daemons handle it.
+            // A process missing in this poll joins later: if it is an older one, daemons handle it.
             self.leave(true);
             self.look(processes)?;
             if left(processes).next().is_none() || self.grace_left_ns() == 0 {
@@ -259,7 +255,7 @@ impl Stopping<'_> {
     }
 
     /// Waits at most `longest_ns` until no process is left, new ones included. MPS is asked to end
-    /// the work of processes whose own time to drain runs out meanwhile.
+    /// the work of those whose time to drain runs out.
     fn wait(&mut self, processes: &mut Vec<Process>, longest_ns: u64) -> Result<(), Failure> {
         let end_ns = self.clock.now_ns().saturating_add(longest_ns);
         loop {
@@ -295,8 +291,8 @@ impl Stopping<'_> {
         Ok(its.filter(|pid| overdue.contains(pid)).collect())
     }
 
-    /// Has MPS end the work of processes that have it in flight after their time to drain, and
-    /// kills them. If MPS refuses, that work may still end within the grace, and then harms nobody.
+    /// Has MPS end the work that is in flight after its process's time to drain, and kills that
+    /// process. If MPS refuses, the work may still end within the grace, and then harms nobody.
     fn end_work(&mut self, processes: &mut [Process], pids: &[i32]) -> Result<(), Failure> {
         let is_new = |process: &&mut Process| {
             pids.contains(&process.pid) && !matches!(process.terminated, Some(Err(_)))
@@ -358,7 +354,6 @@ impl Stopping<'_> {
     }
 }
 
-/// The processes that are alive.
 fn left(processes: &mut [Process]) -> impl Iterator<Item = &mut Process> {
     processes
         .iter_mut()
@@ -381,8 +376,8 @@ fn sockets() -> Vec<PathBuf> {
     named.map_or_else(every_socket, |path| vec![path])
 }
 
-/// Sends SIGTERM to the living processes that have not got it. The ancestors whose end would have
-/// the kernel kill other processes get it once those have ended.
+/// Sends SIGTERM to the living processes without one; to ancestors whose end would make the kernel
+/// kill other processes, only once those have ended.
 fn ask(processes: &mut [Process]) -> Result<(), Failure> {
     let waited_for: Vec<i32> = left(processes)
         .flat_map(|process| process.falls_with.clone())
@@ -398,7 +393,6 @@ fn ask(processes: &mut [Process]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends a signal to the living processes.
 fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     for process in processes.iter().filter(|process| process.ended.is_none()) {
         match pidfd_send_signal(&process.fd, signal) {
@@ -417,8 +411,8 @@ fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until all have ended or the time is over. Records which ended, and how, and asks those
-/// that waited for them. Fails once `has_come` is readable: this command is to end.
+/// Waits until all have ended or the time is over, records how, and asks those that waited for
+/// them. Fails once `has_come` is readable: this command is to end.
 fn wait(
     clock: &Clock,
     begun_ns: u64,

@@ -1,7 +1,6 @@
-//! Building blocks of SVG pictures: axes, and the frame.
-//!
-//! Lengths are units of the view box; [`Axis`] maps values to lengths. Colours are classes of
-//! `report.css`, so that a picture follows the reader's light or dark setting.
+//! Building blocks of SVG pictures: axes, and the frame. Lengths are units of the view box;
+//! [`Axis`] maps values to lengths. Colours are classes of `report.css`, so that a picture follows
+//! the reader's light or dark setting.
 
 use std::fmt::Write as _;
 
@@ -10,7 +9,6 @@ pub(crate) const STYLE: &str = include_str!("report.css");
 
 pub(crate) const WIDTH: f64 = 960.0;
 
-/// Maps values to places from left to right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     from: f64,
@@ -124,7 +122,6 @@ pub(crate) fn open((width, height): (f64, f64), title: &str) -> String {
     format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">")
 }
 
-/// A page's picture as a file of its own.
 pub(crate) fn alone(picture: &str) -> String {
     let name = "<svg ";
     let rest = picture.strip_prefix(name).unwrap_or(picture);

@@ -3,14 +3,12 @@
 /// The accepted input of [`read`], for messages.
 pub(crate) const EXPECTED: &str = "a time such as 500ms, 30s, 2m or 1h (a bare number is seconds)";
 
-/// The units, each with its nanoseconds.
 const UNITS: [(&str, u64); 4] = [
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
-/// Unit of a bare number.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Reads a time, ns: a number, with an optional fraction, and a unit.

@@ -1,10 +1,8 @@
-//! `pillion top`: the GPUs and jobs of this machine, live.
-//!
-//! One thread asks the daemons once a second and sends their answers; this one draws and reads
-//! keys, so that a silent daemon delays no key. Changes to a job run `pillion stop` and
-//! `pillion set` as processes, with their rules and messages.
-//!
-//! The terminal is restored at the end, after a panic, and before the process dies of a signal.
+//! `pillion top`: the GPUs and jobs of this machine, live. One thread asks the daemons once a
+//! second and sends their answers; this one draws and reads keys, so that a silent daemon delays no
+//! key. Changes to a job run `pillion stop` and `pillion set` as processes, with their rules and
+//! messages. The terminal is restored at the end, after a panic, and before the process dies of a
+//! signal.
 
 mod model;
 mod screen;
@@ -73,7 +71,6 @@ pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Draws in the terminal, and restores it at the end, also after a panic.
 fn with_terminal<T>(show: impl FnOnce(&mut DefaultTerminal) -> T) -> anyhow::Result<T> {
     // `try_init` has the panic hook restore the terminal.
     let mut terminal = ratatui::try_init().context("cannot prepare the terminal")?;
@@ -82,15 +79,12 @@ fn with_terminal<T>(show: impl FnOnce(&mut DefaultTerminal) -> T) -> anyhow::Res
     Ok(shown)
 }
 
-/// Messages of other threads.
 enum News {
     /// All daemons, as in `status --json`.
     Answers(Value),
-    /// The result of a command.
     Done(String),
 }
 
-/// Runs until somebody quits, or a signal comes.
 fn show(terminal: &mut DefaultTerminal, signal: &AtomicUsize) -> anyhow::Result<()> {
     let (news, told) = channel();
     let (refresh, asked) = channel();

@@ -1,8 +1,7 @@
-//! `pillion trace`: records all jobs of a GPU for some seconds, as a timeline for Perfetto.
-//!
-//! The daemon takes the trace and delivers it as a whole ([`protocol::trace`]); this command
-//! decides what is drawn ([`mod@timeline`]). The first SIGINT or SIGTERM ends the trace early, a
-//! second one the command.
+//! `pillion trace`: records all jobs of a GPU for some seconds, as a timeline for Perfetto. The
+//! daemon takes the trace and delivers it as a whole ([`protocol::trace`]); this command decides
+//! what is drawn ([`mod@timeline`]). The first SIGINT or SIGTERM ends the trace early, a second one
+//! the command.
 
 mod document;
 mod timeline;
@@ -82,8 +81,7 @@ const LOOK: Timespec = Timespec {
 
 const SCHEMA_VERSION: u32 = 1;
 
-/// Exits 69 if no daemon answers; 1 if it refuses or ends before the trace does; 2 if the file
-/// cannot be written there.
+/// Exits 69 if no daemon answers; 1 if it refuses or ends first; 2 if the file cannot be written.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_file = options.output != Path::new("-");
     if options.json && !is_file {
@@ -210,7 +208,6 @@ fn wait(
     }
 }
 
-/// Checks the daemon's answer; a refusal has a reason.
 fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     let path = socket.display();
     let version = peer_version(packet);
@@ -235,7 +232,6 @@ fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Reports the result, in words or as JSON.
 fn say(
     options: &Options,
     document: &Document,

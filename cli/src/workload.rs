@@ -62,7 +62,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The properties that a user needs before using it.
 fn summary(trace: &Trace) -> String {
     let ms = |class: Option<ResourceClass>| {
         let of_class = trace

@@ -1,11 +1,9 @@
-//! The hook of the CDI file: checks a container's image before the container starts.
-//!
-//! A runtime runs it (`createContainer` of the OCI runtime specification) in the container's mount
-//! namespace, after all mounts and before the root changes from the host's. If the image's C
-//! library cannot load the preload library, no program of the image would start. The hook then
-//! unmounts the library, and `LD_PRELOAD` names an empty file: musl ignores that silently, glibc
-//! with a message. The container starts whatever the hook finds, and the daemon reports its
-//! processes as unmanaged.
+//! The hook of the CDI file: checks a container's image before the container starts. A runtime runs
+//! it (`createContainer` of the OCI runtime specification) in the container's mount namespace,
+//! after all mounts and before the root changes from the host's. If the image's C library cannot
+//! load the preload library, no program of the image would start. The hook then unmounts the
+//! library, and `LD_PRELOAD` names an empty file: musl ignores that silently, glibc with a message.
+//! The container starts whatever the hook finds, and the daemon reports its processes as unmanaged.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,8 +24,7 @@ use crate::program::{located, why_not_loadable};
 const BYTES_MAX: u64 = 16 << 20;
 /// Limit on a logged text, characters.
 const CHARS_MAX: usize = 1024;
-/// Arguments of the entry point that are examined: launchers may precede the program
-/// (`docker run --init`).
+/// Limit on the examined arguments of the entry point: launchers come first (`docker run --init`).
 const ARGUMENTS_MAX: usize = 16;
 /// Syslog priority: a warning (4) of a daemon (3).
 const WARNING: u32 = 3 << 3 | 4;
@@ -99,7 +96,6 @@ fn look() -> anyhow::Result<Option<String>> {
     )))
 }
 
-/// A variable's value in the container's environment.
 fn variable<'c>(config: &'c Value, name: &str) -> Option<&'c str> {
     let all = config["process"]["env"].as_array()?;
     let all = all.iter().filter_map(Value::as_str);
@@ -116,8 +112,7 @@ fn preloads_something_else(config: &Value) -> Option<String> {
     })
 }
 
-/// The programs that the container may start, within its root: its entry point, any program among
-/// the arguments, and the shell.
+/// Programs that the container may start: its entry point, any among the arguments, and the shell.
 fn programs(config: &Value) -> Vec<PathBuf> {
     let arguments = config["process"]["args"].as_array().into_iter().flatten();
     let names = arguments.filter_map(Value::as_str).take(ARGUMENTS_MAX);

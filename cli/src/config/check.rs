@@ -30,15 +30,13 @@ pub(crate) struct Options {
     this_machine: bool,
 }
 
-/// The configuration that is checked under one name.
 struct Checked {
     name: String,
     is_for_all: bool,
     config: Config,
 }
 
-/// Exits 0 if the files are right, with a warning on standard error for each program and log in
-/// them that this machine lacks; 2 with every error if they are not.
+/// Exits 0 with a warning for each program and log that this machine lacks, 2 with every error.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = source::usual_folder();
     let mut files = options.files.clone();
@@ -167,7 +165,6 @@ fn of_machine(checked: &[Checked], gpus: &[Gpu]) -> Vec<String> {
     faults
 }
 
-/// GPUs in the file that this machine lacks.
 fn absent(checked: &Checked, gpus: &[Gpu]) -> Vec<String> {
     let Checked { name, config, .. } = checked;
     if checked.is_for_all {

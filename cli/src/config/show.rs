@@ -31,7 +31,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// One configuration and its owner.
 struct Found {
     /// A socket, or a description.
     of: String,

@@ -1,5 +1,4 @@
-//! Asks all daemons of this machine at once, each with a short timeout: a silent one delays the
-//! page by one to three seconds, and is 0 on it.
+//! Asks all daemons at once; a silent one delays the page by one to three seconds, and is 0 on it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,21 +16,17 @@ use super::pod;
 use crate::daemons;
 use crate::status::ask_within;
 
-/// Timeout for each step of a query to a daemon.
 const STEP_PATIENCE: Duration = Duration::from_secs(1);
 /// Timeout for all daemons together, ns. Prometheus waits ten seconds for a page by default.
 const PATIENCE_NS: u64 = 3_000_000_000;
-/// Limit on the daemons asked, each by its own thread: sixteen GPUs in seven parts each, and some
-/// more.
+/// Limit on the daemons asked, a thread each: sixteen GPUs in seven parts each, and some more.
 const DAEMONS_MAX: usize = 128;
-/// Where the driver lists the GPUs, by PCI bus id.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     memory: Mutex<Memory>,
-    /// Sockets whose answer is pending: a daemon that never finishes its answer is asked once, and
-    /// holds one thread.
+    /// Sockets whose answer is pending: a daemon that never answers is asked once, by one thread.
     asked: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 

@@ -1,7 +1,6 @@
-//! Encodes a page as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.
-//!
-//! Both have one line per sample. They differ in a family's name in the lines above its samples, in
-//! units, and in the end: <https://prometheus.io/docs/instrumenting/exposition_formats>,
+//! Encodes a page as text: Prometheus' format 0.0.4, and OpenMetrics 1.0. Both have one line per
+//! sample. They differ in a family's name in the lines above its samples, in units, and in the end:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats>,
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec>. Both write the bound of a bucket alike
 //! (`1.0`), so that a series does not depend on the requested format.
 
@@ -13,7 +12,6 @@ use super::page::{Family, Histogram, Kind, Number, Page, Sample};
 pub(super) enum Format {
     /// Version 0.0.4, which every consumer reads.
     Text,
-    /// Version 1.0.0.
     OpenMetrics,
 }
 

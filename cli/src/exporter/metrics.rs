@@ -1,8 +1,7 @@
-//! The metrics of daemons: converts their status documents to samples.
-//!
-//! A field that a daemon lacks (an older daemon, a policy without such a number) leaves its metric
-//! out: no sample, and never a 0. There are at most 60 series per GPU and 25 per job, whatever a
-//! document contains (a test checks this by `GPU_SERIES_MAX` and `JOB_SERIES_MAX`).
+//! The metrics of daemons: converts their status documents to samples. A field that a daemon lacks
+//! (an older daemon, a policy without such a number) leaves its metric out: no sample, never a
+//! zero. There are at most 60 series per GPU and 25 per job, whatever a document contains (a test
+//! checks this by `GPU_SERIES_MAX` and `JOB_SERIES_MAX`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,26 +37,20 @@ pub(super) struct Memory {
 /// A job as the daemons know it: GPU, id, user and class.
 type Key = [String; 4];
 
-/// Limit on the series of a GPU without its jobs.
 #[cfg(test)]
 const GPU_SERIES_MAX: usize = 60;
-/// Limit on the series of a job.
 #[cfg(test)]
 const JOB_SERIES_MAX: usize = 25;
 /// How long a job that has ended keeps its series: two scrapes even at one per two minutes.
 const ENDED_NS: u64 = 300_000_000_000;
-/// Limit on the kinds of events with a series of their own, of the daemon's sixty; further ones are
-/// `other`.
+/// Limit on the kinds of events with a series, of the daemon's sixty; further ones are `other`.
 const KINDS_MAX: usize = 40;
 /// Limit on a histogram's bounds with a series of their own. The daemon has twelve.
 const BUCKETS_MAX: usize = 12;
-/// Limit on the limiting rules with a series of their own; further ones are `other`. The daemon has
-/// ten.
+/// Limit on the limiting rules with a series; further ones are `other`. The daemon has ten.
 const REASONS_MAX: usize = 20;
-/// The label for everything beyond those limits.
 const OTHER: &str = "other";
-/// Kinds with a series before their first event, since `increase()` misses an event that comes with
-/// its series: those that alerts ask for.
+/// Kinds that alerts ask for have a series before their first event: `increase()` would miss that.
 const KINDS_ALWAYS: [&str; 12] = [
     "config-refused",
     "died-in-flight",
@@ -116,8 +109,7 @@ fn listed(status: &Value) -> impl Iterator<Item = &Value> {
 }
 
 impl Memory {
-    /// The labels of a daemon's GPU; a silent daemon's come from its last answer, or from its
-    /// socket's name.
+    /// Labels of a daemon's GPU: a silent daemon's come from its last answer, or its socket's name.
     fn gpu_of(&mut self, answer: &Answer, host: &impl Host) -> Vec<Label> {
         let gpu = answer.status.as_ref().map(|status| &status["gpu"]);
         let Some(uuid) = gpu.and_then(|gpu| gpu["uuid"].as_str()) else {
@@ -155,7 +147,6 @@ impl Memory {
         }
     }
 
-    /// Drops the entries that no longer exist.
     fn keep(&mut self, answers: &[Answer], keys: &BTreeSet<Key>) {
         let is_there = |socket: &PathBuf| answers.iter().any(|answer| answer.socket == *socket);
         self.gpus.retain(|socket, _| is_there(socket));
@@ -265,7 +256,6 @@ fn add_events(page: &mut Page, gpu: &[Label], counts: &serde_json::Map<String, V
     page.add_some(&page::EVENTS, &labels, rest.map(Number::Count));
 }
 
-/// Counts the jobs with clients: those that the exporter sees, and those that it may not see.
 fn add_job_counts(page: &mut Page, gpu: &[Label], status: &Value) {
     let Some(jobs) = status["jobs"].as_array() else {
         return;
@@ -326,7 +316,6 @@ fn add_job(page: &mut Page, labels: &[Label], job: &Value) {
     }
 }
 
-/// Adds the metrics of a high-priority job's requests.
 fn add_requests(page: &mut Page, labels: &[Label], requests: &Value) {
     let histogram = histogram_of(requests).map(Number::Histogram);
     page.add_some(&page::REQUESTS, labels, histogram);

@@ -1,11 +1,9 @@
-//! A page of metrics: the list of families, and their samples.
-//!
-//! [`ALL`] is the only list of families; a test compares it with the table in `docs/monitoring.md`.
-//! Names carry base units (seconds, bytes, ratio), as Prometheus recommends.
+//! A page of metrics: the families and their samples. [`ALL`] is the only list of families; a test
+//! compares it with the table in `docs/monitoring.md`. Names carry base units (seconds, bytes,
+//! ratio), as Prometheus recommends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A metric, with one sample per set of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Family {
     /// The name in PromQL, with `_total` or `_info`; of a histogram without a suffix.
@@ -37,7 +35,6 @@ pub(super) struct Sample {
     pub(super) value: Number,
 }
 
-/// The value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Number {
     Count(u64),
@@ -55,7 +52,6 @@ pub(super) struct Histogram {
     pub(super) sum_ns: u64,
 }
 
-/// All samples of one scrape, by family.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     samples: BTreeMap<&'static str, Vec<Sample>>,
@@ -161,7 +157,6 @@ impl Page {
         }
     }
 
-    /// The families with samples, in order.
     pub(super) fn families(&self) -> impl Iterator<Item = (&'static Family, &[Sample])> {
         let samples = |family: &Family| self.samples.get(family.name);
         ALL.iter()
@@ -169,8 +164,8 @@ impl Page {
     }
 }
 
-/// Makes a value legible for every reader of either format. Other users choose job names: a zero
-/// byte makes Prometheus reject the whole page.
+/// Makes a value legible in both formats. Users choose job names, and a zero byte makes Prometheus
+/// reject the whole page.
 fn legible(value: &str) -> String {
     let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     value.chars().take(LABEL_CHARS_MAX).map(one).collect()

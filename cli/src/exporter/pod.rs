@@ -1,7 +1,6 @@
-//! Finds the Kubernetes pod of a process by its cgroup.
-//!
-//! The kubelet names a pod's cgroup by its uid, below a cgroup with `kubepods` in its name: under
-//! cgroupfs `/kubepods/burstable/pod<uid>/<container>`, under systemd
+//! Finds the Kubernetes pod of a process by its cgroup. The kubelet names a pod's cgroup by its
+//! uid, below a cgroup with `kubepods` in its name: under cgroupfs
+//! `/kubepods/burstable/pod<uid>/<container>`, under systemd
 //! `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>.scope`,
 //! with `_` for the dashes of the uid. Nested kubelets (kind) add a prefix. Both versions of
 //! cgroups have the same names.
@@ -17,7 +16,6 @@ pub(super) fn uid_in(cgroup: &str) -> Option<String> {
     of_pods.find_map(|path| path.split('/').find_map(uid_of))
 }
 
-/// The uid of the pod whose top cgroup has this name.
 fn uid_of(name: &str) -> Option<String> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let uid = match name.rsplit_once("-pod") {

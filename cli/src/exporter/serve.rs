@@ -1,6 +1,5 @@
-//! The exporter's HTTP server: one request per connection, and a limit on everything.
-//!
-//! `httparse` parses the head; the rest is small, since there are two pages and no bodies to read
+//! The exporter's HTTP server: one request per connection, and a limit on everything. `httparse`
+//! parses the head; the rest is small, since there are two pages and no bodies to read
 //! (`docs/decisions/066-one-list-of-families-two-formats.md`). At most [`CONNECTIONS_MAX`] peers
 //! are served at a time; each has [`HEAD_PATIENCE_NS`] for its request and [`PATIENCE_NS`] for the
 //! answer.
@@ -27,7 +26,6 @@ const CONNECTIONS_MAX: usize = 16;
 const REFUSED_MAX: usize = 16;
 /// Timeout for a peer's request, ns. Silent peers keep a scrape out no longer.
 const HEAD_PATIENCE_NS: u64 = 1_000_000_000;
-/// Timeout for a peer to read the answer, ns.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// Limit on a request without its body, bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
@@ -45,7 +43,6 @@ pub(super) struct Response {
     body: String,
 }
 
-/// A request without its body.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     method: String,
@@ -58,8 +55,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const HOME: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><title>Pillion</title></head>\n\
                     <body><h1>pillion exporter</h1><p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
 
-/// Serves pages until SIGTERM or SIGINT. Call it before other threads start: they must not receive
-/// these signals.
+/// Serves pages until SIGTERM or SIGINT, which threads started before would receive instead.
 pub(super) fn serve(
     listener: &TcpListener,
     page: impl Fn(Format) -> String + Send + Sync + 'static,
@@ -115,8 +111,7 @@ fn start(
     });
 }
 
-/// Answers that all places are taken, and waits for the peer to read it, if there is a place for
-/// that.
+/// Answers that all places are taken; waits for the peer to read that if a place is left for it.
 fn refuse(stream: TcpStream, place: Option<Place>) {
     let busy = Response::plain("503 Service Unavailable", "too many connections\n").encode(true);
     let Some(place) = place else {
@@ -135,7 +130,6 @@ fn refuse(stream: TcpStream, place: Option<Place>) {
     });
 }
 
-/// One of a limited number of places.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -233,7 +227,6 @@ impl Peer {
         }
     }
 
-    /// Sets the deadline.
     fn give(&mut self, patience_ns: u64) {
         self.until_ns = self.clock.now_ns() + patience_ns;
     }
@@ -245,11 +238,8 @@ impl Peer {
         }
     }
 
-    /// The request; none if the peer has gone or is too slow.
-    ///
-    /// # Errors
-    ///
-    /// The bytes are no request: the status line of the answer.
+    /// The request; none if the peer has gone or is too slow. Bytes that are no request give the
+    /// status line of the answer.
     fn request(&mut self) -> Result<Option<Request>, &'static str> {
         let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
         while head.len() < HEAD_BYTES_MAX {
@@ -264,8 +254,7 @@ impl Peer {
         Err(TOO_LARGE)
     }
 
-    /// Closes the connection so that the answer arrives: closing a socket with unread data discards
-    /// what was written to it (tcp(7)).
+    /// Closes so that the answer arrives: closing a socket with unread data discards it (tcp(7)).
     fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let (mut rest, mut chunk) = (0, [0; 1024]);
@@ -326,7 +315,6 @@ fn parse(head: &[u8]) -> Result<Option<Request>, &'static str> {
 mod tests {
     use super::*;
 
-    /// The answer to this request, sent in one or two parts.
     fn answered(parts: &[&str], patience_ns: u64) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

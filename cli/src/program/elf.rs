@@ -1,7 +1,6 @@
 //! Reads ELF files as a dynamic loader does: the loader that a program requests, and the versions
-//! and symbols that a library needs or has.
-//!
-//! The files are untrusted. Only the requested parts are read: a program may have 100 MB.
+//! and symbols that a library needs or has. The files are untrusted. Only the requested parts are
+//! read: a program may have 100 MB.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -24,7 +23,6 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Limit on the records in a chain: libc has 50 versions.
 const RECORDS_MAX: usize = 1024;
 
-/// The machine that an ELF file runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Machine {
     /// The instruction set, as in `e_machine`.
@@ -35,7 +33,6 @@ pub(super) struct Machine {
 /// A version that a library needs of another.
 #[derive(Debug)]
 pub(super) struct Version {
-    /// The other library's name.
     pub(super) file: String,
     pub(super) name: String,
 }
@@ -86,7 +83,6 @@ fn machine<H: FileHeader>(header: &H, endian: H::Endian) -> Machine {
 }
 
 impl<'a, R: ReadCacheOps> Library<'a, R> {
-    /// Reads the headers of a 64-bit library.
     pub(super) fn parse(data: &'a ReadCache<R>) -> Result<Self> {
         let header = FileHeader64::<Endianness>::parse(data)?;
         let endian = header.endian()?;
@@ -121,7 +117,6 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
         Ok(needed)
     }
 
-    /// The versions that it defines (`.gnu.version_d`).
     pub(super) fn versions(&self) -> Result<HashSet<String>> {
         let Some((versions, link)) = self.sections.gnu_verdef(self.endian, self.data)? else {
             return Ok(HashSet::new());
@@ -165,7 +160,6 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
             .collect()
     }
 
-    /// The symbols that it exports.
     pub(super) fn symbols(&self) -> Result<HashSet<String>> {
         let symbols = self.sections.symbols(self.endian, self.data, SHT_DYNSYM)?;
         let defined = symbols
@@ -176,7 +170,6 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
     }
 }
 
-/// Reads a library; the error says why that failed.
 pub(super) fn with_library<T>(
     path: &Path,
     ask: impl FnOnce(&Library<'_, File>) -> Result<T>,
@@ -198,7 +191,6 @@ mod tests {
 
     use super::*;
 
-    /// Calls every query.
     fn ask_all(bytes: &[u8]) -> Result<()> {
         let data = ReadCache::new(Cursor::new(bytes));
         let loader = loader(&data).map(drop);

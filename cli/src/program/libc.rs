@@ -1,9 +1,8 @@
-//! Checks whether a program's C library can load the preload library.
-//!
-//! If its loader cannot, it ends the program before the program has begun. glibc's fails if the
-//! library needs a *version* (`GLIBC_2.35`) that `libc.so.6` beside the loader lacks: the library
-//! was linked on a newer system. musl's has no versions, and fails if a symbol or a library is
-//! missing. A loader of another machine reports an error and continues, which does not help either.
+//! Checks whether a program's C library can load the preload library. If its loader cannot, it ends
+//! the program before the program has begun. glibc's fails if the library needs a *version*
+//! (`GLIBC_2.35`) that `libc.so.6` beside the loader lacks: the library was linked on a newer
+//! system. musl's has no versions, and fails if a symbol or a library is missing. A loader of
+//! another machine reports an error and continues, which does not help either.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,12 +18,9 @@ pub(crate) struct Unloadable {
     pub(crate) mend: &'static str,
 }
 
-/// The fix for a C library that is too old.
 const OLDER: &str = "install a release (its library needs only glibc 2.17), or build the library as \
                      docs/operating.md describes";
-/// The fix for a program that uses musl.
 pub(crate) const MUSL: &str = "NVIDIA's driver and this library are for glibc: use a glibc image";
-/// The fix for a program of another machine.
 const OTHER: &str = "use a 64-bit program for this machine's architecture";
 const GLIBC: &str = "libc.so.6";
 
@@ -32,8 +28,7 @@ pub(crate) fn is_musls(loader: &Path) -> bool {
     loader.to_string_lossy().contains("ld-musl")
 }
 
-/// Why the loader of a program, located at `path`, cannot load `library`. `None` also if that is
-/// unknown.
+/// Why the loader of the program at `path` cannot load `library`; `None` also if unknown.
 pub(super) fn why_not_loadable(
     path: &Path,
     program: &Dynamic,

@@ -1,8 +1,7 @@
-//! Starts a daemon for each GPU that a job may use, where none runs.
-//!
-//! The daemon belongs to the user, has the defaults, and ends after a minute without users. Only
-//! one start runs at a time, whoever requests it. No daemon is started beside an installed one, not
-//! even while that one is being restarted.
+//! Starts a daemon for each GPU that a job may use, where none runs. The daemon belongs to the
+//! user, has the defaults, and ends after a minute without users. Only one start runs at a time,
+//! whoever requests it. No daemon is started beside an installed one, not even while that one is
+//! being restarted.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -28,15 +27,12 @@ use crate::out;
 
 /// `0`: no daemon is started.
 const SWITCH: &str = "PILLION_AUTOSTART";
-/// The daemon's idle timeout, s.
 const IDLE_S: u32 = 60;
-/// Timeout for another `pillion run` that is starting daemons. A driver that has to wake its GPUs
-/// takes seconds.
+/// Timeout for another `pillion run` that starts daemons: a driver takes seconds to wake its GPUs.
 const TURN_NS: u64 = 60_000_000_000;
 /// Timeout for a daemon that has the GPU and does not listen: it is about to listen, or to end.
 const HOLDER_NS: u64 = 10_000_000_000;
-/// Flags for opening files where another user may have put something: follow no link, and do not
-/// block on a pipe.
+/// For opening files where another user may have put something: no links, no blocking on a pipe.
 const NO_TRAP: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 /// Poll interval.
 const LOOK_NS: u64 = 50_000_000;
@@ -94,8 +90,8 @@ fn set(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Whether a daemon answers for every GPU that the kernel module lists. On a fully installed
-/// machine no job then waits for CUDA to initialise.
+/// Whether a daemon answers for every GPU that the kernel module lists: then no job waits for CUDA
+/// to initialise.
 fn all_have_daemons() -> bool {
     let folders = fs::read_dir("/proc/driver/nvidia/gpus");
     let texts = folders.into_iter().flatten().flatten();
@@ -107,7 +103,6 @@ fn all_have_daemons() -> bool {
     !uuids.is_empty() && uuids.iter().all(is_served)
 }
 
-/// The UUID in the kernel module's information about a GPU.
 fn uuid_in(text: &str) -> Option<String> {
     let mut lines = text.lines();
     let uuid = lines
@@ -123,7 +118,6 @@ fn is_served(uuid: &str) -> bool {
     socket_paths(uuid).iter().any(|path| is_there(path))
 }
 
-/// Whether a daemon listens at a socket; if so it stays for this process.
 fn is_there(socket: &Path) -> bool {
     match ask_once(socket, &Request::Expect, PATIENCE) {
         // The daemon listens, and is late.

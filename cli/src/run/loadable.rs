@@ -1,7 +1,5 @@
-//! Starts a job without the library if its C library cannot load it.
-//!
-//! The dynamic loader would end the program before it began. Running without Pillion is better than
-//! not running, unless a daemon is required.
+//! Starts a job without the library if its C library cannot load it: the dynamic loader would end
+//! the program before it began. That is better than not running, unless a daemon is required.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,10 +14,7 @@ use crate::out;
 use crate::program::why_not_loadable;
 
 /// Whether the program of `command` can have the library preloaded. If not, reports that and undoes
-/// the settings of an outer `pillion run`.
-///
-/// # Errors
-/// It cannot, and a daemon is required.
+/// the settings of an outer `pillion run`, or fails if a daemon is required.
 pub(super) fn is_by(
     command: &mut Command,
     library: &Path,

@@ -1,6 +1,5 @@
-//! The share of the SMs that a job is started with (`[share]` of a daemon's configuration, MPS).
-//!
-//! The share of a running process cannot change, so it is queried before the job begins.
+//! The share of the SMs that a job is started with (`[share]` of a daemon's configuration, MPS). A
+//! running process cannot change it, so it is queried before the job begins.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,17 +14,14 @@ use super::every_socket;
 use crate::daemons::PATIENCE;
 use crate::out;
 
-/// MPS's variable for the share of the SMs that a process may use, per cent. Without MPS the driver
-/// ignores it.
+/// MPS's variable for a process's share of the SMs, per cent. Without MPS the driver ignores it.
 const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
-/// The share that `pillion run` itself has set: a nested `pillion run` must not take it for the
-/// user's wish.
+/// The share that `pillion run` itself has set, not the user: for a nested `pillion run`.
 const OURS: &str = "PILLION_SM_SHARE";
 const RESTARTABLE: &str = "PILLION_RESTARTABLE";
 
 /// Gives a best-effort job the share that daemons report, unless the user gave it less; a
-/// high-priority job gets all that the user gave it. The share set for an enclosing job counts for
-/// neither.
+/// high-priority job keeps the user's. The share of an enclosing job counts for neither.
 pub(super) fn take(
     command: &mut Command,
     gpu: Option<&Gpu>,
@@ -69,8 +65,8 @@ pub(super) fn take(
     }
 }
 
-/// The shares of the SMs, per cent, of the daemons that the job may meet: 100 from a daemon that
-/// does not know its share yet, no entry from one that has none.
+/// The daemons' shares of the SMs, per cent: 100 if a daemon does not know its share yet, no entry
+/// if it has none.
 fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
     let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],

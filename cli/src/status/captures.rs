@@ -1,5 +1,5 @@
-//! `pillion status` as people see it: captures at three widths, and a check that no line is wider
-//! than allowed, whatever the documents contain.
+//! `pillion status` as people see it: captures at three widths, and no line wider than allowed,
+//! whatever the documents contain.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,6 @@ fn shown(seen: &Seen, explain: Option<&str>, all: bool, columns: usize) -> Vec<S
     lines.unwrap_or_else(|failure| panic!("{}", failure.why()))
 }
 
-/// All inputs to show, each with a name.
 fn everything() -> Vec<(&'static str, Seen, Option<String>)> {
     let id = |seen: &Seen, job: usize| {
         let id = seen.daemons[0]["jobs"][job]["job"].as_str();
@@ -198,7 +197,6 @@ fn a_name_that_nobody_has_is_answered_with_the_nearest_one() {
         lines[0].starts_with("Tesla V100-SXM2-16GB GPU-5a3c1e77"),
         "{lines:#?}"
     );
-    // Without any daemon nobody knows the job.
     let lines = shown(&Seen::default(), Some("serve"), false, 80);
     assert_eq!(lines, ["no daemon is running"]);
 }

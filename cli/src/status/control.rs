@@ -1,12 +1,10 @@
-//! Describes the control of jobs: a high-priority job's target and batches, and a best-effort job's
-//! share of the GPU's time.
+//! Describes the control of jobs: high-priority targets and batches, best-effort shares of time.
 
 use serde_json::Value;
 
 use super::{device, probe};
 
-/// One line: the target in force and its source, the requests' latency, and a missed target. None
-/// for jobs without a target.
+/// The target in force, its source, the requests' latency, and a missed target. None without one.
 pub(super) fn slo(job: &Value) -> Option<String> {
     let slo = job.pointer("/control/slo")?;
     let (goal, source) = (slo["goal"].as_str()?, slo["source"].as_str()?);
@@ -61,16 +59,14 @@ pub(super) fn slo(job: &Value) -> Option<String> {
     Some(line)
 }
 
-/// Whether the job has a target in ms that is not enforced at its quantile: inferred requests have
-/// no known arrival.
+/// Whether a target in ms is not enforced at its quantile: inferred requests have no known arrival.
 pub(super) fn is_unheld(job: &Value) -> bool {
     let slo = &job["control"]["slo"];
     let is_time = |goal: &str| slo["of"] != "rate" && !goal.ends_with('x');
     job["requests_source"] == "inferred" && slo["goal"].as_str().is_some_and(is_time)
 }
 
-/// The chosen batches of a high-priority job and the state of their search, a line for each kind of
-/// its requests.
+/// The chosen batches of a high-priority job and the state of their search, a line for each kind.
 pub(super) fn batches(job: &Value) -> Vec<String> {
     let tuner = job.pointer("/control/tuner").and_then(Value::as_array);
     let lines = tuner.into_iter().flatten().filter_map(|of| {
@@ -137,8 +133,7 @@ pub(super) fn promise(job: &Value) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// [`promise`] including the default, as the answer to a change; none where the policy ignores
-/// promises.
+/// [`promise`] including the default, to answer a change; none where the policy ignores promises.
 pub(super) fn promise_in_full(job: &Value) -> Option<String> {
     let promise = job.pointer("/control/promise")?;
     let weight = weight(promise)?;
@@ -157,7 +152,6 @@ fn weight(promise: &Value) -> Option<String> {
 }
 
 fn least(promise: &Value) -> Option<String> {
-    // Hundredths of a per cent are kept.
     let pct = (promise["min_progress"].as_f64()? * 1e4).round() / 1e2;
     let source = source(promise, "min_progress_source");
     Some(format!("at least {pct} % of its rate alone ({source})"))

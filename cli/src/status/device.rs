@@ -10,8 +10,7 @@ pub(super) fn line(status: &Value) -> Option<String> {
     Some(format!("GPU: {words}"))
 }
 
-/// Its clock, the reason for a reduced one, power, temperature and SMs in use, as far as known;
-/// none if nothing is.
+/// Its clock, the reason for a reduced one, power, temperature and SMs in use, as far as known.
 pub(crate) fn stands(status: &Value) -> Option<String> {
     let device = status.pointer("/gpu/device")?;
     let of = |name: &str| device[name].as_f64();

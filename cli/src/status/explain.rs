@@ -32,11 +32,7 @@ const REQUEST_COLUMNS: [Column; 7] = [
     Column::numbers("JUDGED", 7),
 ];
 
-/// The job of that id on each of its GPUs, or the GPU of that UUID.
-///
-/// # Errors
-///
-/// No daemon knows either.
+/// The job of that id on each of its GPUs, or the GPU of that UUID; fails if both are unknown.
 pub(super) fn lines(seen: &Seen, name: &str, columns_max: usize) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for status in &seen.daemons {
@@ -68,7 +64,6 @@ fn is_gpu(status: &Value, name: &str) -> bool {
     uuid == name || (name.len() >= UUID_CHARS_MIN && uuid.starts_with(name))
 }
 
-/// Why nothing is explained, and what could be.
 fn unknown(seen: &Seen, name: &str) -> Failure {
     let jobs = seen.daemons.iter().flat_map(jobs_of);
     let ids = jobs.filter_map(|job| job["job"].as_str());
@@ -155,8 +150,8 @@ fn clients(job: &Value) -> (&'static [Column], Vec<Vec<String>>) {
     (&CLIENT_COLUMNS, rows)
 }
 
-/// A line for each kind of requests, and a total if there are several. P50 and P99 cover the last
-/// minute, the rest everything since the job attached.
+/// A line for each kind of requests, and a total of several. P50 and P99 cover the last minute, the
+/// rest everything since the job attached.
 fn requests_by_kind(job: &Value) -> (&'static [Column], Vec<Vec<String>>) {
     let requests = &job["requests"];
     let kinds = requests["kinds"].as_array();
@@ -210,7 +205,6 @@ fn facts(job: &Value) -> Vec<String> {
     parts.into_iter().flatten().collect()
 }
 
-/// Remarks on a job beside its rows; a line each.
 fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let known = super::known(job).into_iter().chain(super::requests(job));
     let mut lines: Vec<String> = known
@@ -278,7 +272,6 @@ fn evasions(job: &Value) -> Vec<String> {
     lines
 }
 
-/// The daemon, and its report about the GPU as a whole.
 fn of_gpu(status: &Value, columns_max: usize) -> Vec<String> {
     let text = |pointer: &str| match status.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),

@@ -1,8 +1,7 @@
 //! The latency targets in numbers: the latency of a high-priority job's requests in the last
-//! minute, their target, and the share within it; and the progress of best-effort jobs.
-//!
-//! `-` stands for what does not apply or has not happened, `N/A` for what the daemon, which may be
-//! older, does not report.
+//! minute, their target, and the share within it; and the progress of best-effort jobs. `-` stands
+//! for what does not apply or has not happened, `N/A` for what the daemon, which may be older, does
+//! not report.
 
 use serde_json::Value;
 
@@ -13,7 +12,6 @@ pub(super) struct Figures {
     pub(super) p99: String,
     /// A request's target; the goal in words if its time is unknown.
     pub(super) target: String,
-    /// The share of the requests within the target.
     pub(super) within: String,
     /// Orders jobs: the smallest is the worst.
     standing: (f64, f64),
@@ -42,7 +40,6 @@ impl Figures {
         }
     }
 
-    /// The figures of a GPU: those of the high-priority job that keeps its target worst.
     pub(super) fn of_worst<'a>(jobs: impl Iterator<Item = &'a Value>) -> Self {
         let high_priority = jobs.filter(|job| job["class"] == "high-priority");
         let figures = high_priority.map(Self::of);
@@ -74,8 +71,8 @@ fn target(job: &Value) -> String {
     known.or_else(goal).unwrap_or_else(|| "-".to_owned())
 }
 
-/// The mean share of their rate alone that a GPU's best-effort jobs get, over those that want
-/// anything; `<` marks an upper bound.
+/// The mean share of their rate alone that those best-effort jobs get that want anything; `<` marks
+/// an upper bound.
 pub(super) fn be_share<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
     let progress = jobs.map(|job| &job["progress"]);
     let shares: Vec<(f64, bool)> = progress

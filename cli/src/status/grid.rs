@@ -1,8 +1,7 @@
-//! A table that fits a terminal: no row is wider than it, and each row is one line.
-//!
-//! A column has a rank. If the table is too wide, the columns of the greatest ranks are left out;
-//! the others are narrowed as their kind allows, and the remaining space goes to the columns of the
-//! smallest ranks. So a width always shows the same columns, unless texts are longer than usual.
+//! A table that fits a terminal: no row is wider than it, and each row is one line. A column has a
+//! rank. If the table is too wide, the columns of the greatest ranks are left out; the others are
+//! narrowed as their kind allows, and the remaining space goes to the columns of the smallest
+//! ranks. So a width always shows the same columns, unless texts are longer than usual.
 
 use super::text::{cut_end, cut_middle, width};
 
@@ -13,7 +12,6 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     /// Importance: rank 1 is left out last. Ranks are unique within a table.
     pub(super) rank: u8,
-    /// Numbers are right-aligned.
     pub(super) is_right: bool,
     pub(super) give: Give,
 }
@@ -50,7 +48,6 @@ impl Column {
         }
     }
 
-    /// The width of its longest text.
     fn natural(&self, texts: &[&str]) -> usize {
         let texts = texts.iter().map(|text| width(text));
         texts.max().unwrap_or(0).max(width(self.name))

@@ -1,5 +1,5 @@
-//! Describes a best-effort job that makes no progress, in sentences for an operator on call: how
-//! much it gets, what holds it, and what of it harms others.
+//! Describes a best-effort job without progress, for an operator on call: how much it gets, what
+//! holds it, and what of it harms others.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -44,8 +44,7 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     ))
 }
 
-/// Holds that last until an operator acts or MPS serves again, whether jobs are affected or not; a
-/// line each.
+/// Holds until an operator acts or MPS serves again, whether jobs are affected or not; a line each.
 pub(crate) fn for_faults(status: &Value) -> Vec<String> {
     let draining = status["draining"].as_str().map(|why| {
         format!(
@@ -89,8 +88,8 @@ pub(super) fn holds(status: &Value) -> Vec<String> {
     holds.collect()
 }
 
-/// One word for why a best-effort job makes no progress: the rule that held it longest in the last
-/// seconds in which it wanted the GPU, or the hold until somebody acts. `-`: nothing does.
+/// The rule that held a best-effort job longest in the last seconds in which it wanted the GPU, or
+/// the hold until somebody acts, as one word. `-`: neither.
 pub(super) fn word<'a>(job: &'a Value, status: &'a Value) -> &'a str {
     if job["class"] != "best-effort" || !job["ended_ns"].is_null() {
         return "-";
@@ -117,7 +116,6 @@ pub(super) fn word<'a>(job: &'a Value, status: &'a Value) -> &'a str {
     longest.map(|(limit, _)| limit).or_else(now).unwrap_or("-")
 }
 
-/// The daemon has closed its device.
 fn released(status: &Value) -> Option<String> {
     let released = &status["gpu"]["released"];
     let now_ns = status["daemon"]["now_ns"].as_u64()?;
@@ -162,7 +160,6 @@ pub(super) fn lines(job: &Value, affordable_ns: Option<u64>) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-/// The learnt part of the job's kernels.
 fn learnt(job: &Value) -> Option<String> {
     let said = match job["totals"]["kernels_learnt"].as_u64()? {
         0 => return None,

@@ -1,7 +1,6 @@
-//! The terminal of `pillion status`: its size, and a picture that is redrawn once a second.
-//!
-//! No terminal mode changes that would have to be restored: each picture is drawn over the one
-//! before, from the first row on. So SIGINT and SIGTERM can end the command at any moment.
+//! The terminal of `pillion status`: its size, and a picture that is redrawn once a second. No
+//! terminal mode changes that would have to be restored: each picture is drawn over the one before,
+//! from the first row on. So SIGINT and SIGTERM can end the command at any moment.
 
 use std::io::{IsTerminal, stdout};
 
@@ -13,16 +12,13 @@ use crate::events::time_of;
 use crate::failure::Failure;
 use crate::out;
 
-/// Redraw interval, ns.
 const REDRAW_NS: u64 = 1_000_000_000;
 
-/// Default columns if the width is unknown.
 pub(super) const COLUMNS_DEFAULT: usize = 100;
 
 /// Some terminals report a width of 0; nothing fits below this.
 const COLUMNS_MIN: usize = 20;
 
-/// Moves to the first row.
 const HOME: &str = "\u{1b}[H";
 /// Clears the rest of the row.
 const END_ROW: &str = "\u{1b}[K";
@@ -64,8 +60,7 @@ impl Screen {
         }
     }
 
-    /// A picture over the one before: at most the terminal's rows, except the last one, where a
-    /// newline would scroll.
+    /// A picture of at most the terminal's rows, but the last one, where a newline would scroll.
     fn picture(self, lines: &[String]) -> String {
         let Some(rows) = self.rows else {
             let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -90,11 +85,7 @@ impl Screen {
     }
 }
 
-/// Draws the time of day and the result of `lines` for a width, once a second, for ever.
-///
-/// # Errors
-///
-/// Nobody reads any more, or `lines` fails.
+/// Draws the time of day and `lines` once a second, until `lines` fails or nobody reads.
 pub(super) fn watch(
     mut lines: impl FnMut(usize) -> Result<Vec<String>, Failure>,
 ) -> Result<(), Failure> {
@@ -107,7 +98,6 @@ pub(super) fn watch(
     })
 }
 
-/// Calls `once` every second, until it fails.
 pub(super) fn every_second(mut once: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     loop {

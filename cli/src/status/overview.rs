@@ -1,5 +1,4 @@
-//! The first screen of `pillion status`: a line for each GPU, each job, and each problem. No line
-//! is wider than requested.
+//! The first screen of `pillion status`: a line for each GPU, job and problem, within the width.
 
 use serde_json::Value;
 
@@ -8,8 +7,7 @@ use super::grid::{self, Column, Give};
 use super::text::{cut_end, cut_middle};
 use super::{Seen, hold, live_jobs, users, warnings};
 
-/// Characters of a GPU's UUID that are shown: `GPU-` and the first group, if they distinguish all
-/// GPUs.
+/// Characters of a GPU's UUID to show: `GPU-` and the first group, if they distinguish all GPUs.
 const ID_CHARS: usize = 12;
 
 /// A line per GPU. The sharing mode is dropped first, the id last.
@@ -161,7 +159,6 @@ fn jobs(gpus: &[(String, &Value)], is_all: bool) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// The columns of [`JOB_COLUMNS`].
 fn row(gpu: &str, uid: String, gpu_time: String, job: &Value, status: &Value) -> Vec<String> {
     let word = |value: &Value| value.as_str().unwrap_or("N/A").to_owned();
     let clients = job["clients"].as_array().map_or(0, Vec::len);
@@ -212,7 +209,6 @@ fn program(job: &Value) -> String {
     }
 }
 
-/// Problems, jobs that are not shown, and daemons that do not answer.
 fn notes(seen: &Seen, gpus: &[(String, &Value)], columns_max: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let mut is_explained = false;

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-/// One line: the state, the metric behind it with its bound, and the state's earliest end; none
-/// without a probe.
+/// The state, its metric with the bound, and the earliest end of the state; none without a probe.
 pub(crate) fn line(status: &Value) -> Option<String> {
     let probe = status.pointer("/gpu/probe")?;
     let state = probe["state"].as_str()?;

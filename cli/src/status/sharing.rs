@@ -1,5 +1,4 @@
-//! Describes how a GPU is shared and whether block priorities are relied on: the configuration, the
-//! facts, and problems.
+//! Describes how a GPU is shared and whether block priorities are relied on.
 
 use serde_json::Value;
 

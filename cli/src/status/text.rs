@@ -1,15 +1,11 @@
-//! Text for a terminal of a given width, in columns: measured, cut, and wrapped.
-//!
-//! A terminal wraps a long line at its edge, which breaks tables. So `pillion status` prints
-//! nothing wider than the terminal.
+//! Text for a terminal of a given width, in columns: measured, cut, and wrapped. A terminal wraps a
+//! long line at its edge, which breaks tables. So `pillion status` prints nothing wider than it.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Replaces the part that was cut out.
 const ELLIPSIS: char = '…';
 
-/// Columns of a text. Terminals differ in sequences of characters that are drawn as one; this takes
-/// the larger width.
+/// Columns of a text: the larger width where terminals differ in characters that are drawn as one.
 pub(crate) fn width(text: &str) -> usize {
     let chars: usize = text.chars().map(char_width).sum();
     chars.max(text.width())
@@ -19,7 +15,6 @@ fn char_width(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
-/// The beginning of a text, in at most so many columns.
 fn head(text: &str, columns: usize) -> &str {
     let mut end = 0;
     for (place, c) in text.char_indices() {
@@ -32,7 +27,6 @@ fn head(text: &str, columns: usize) -> &str {
     &text[..end]
 }
 
-/// The end of a text, in at most so many columns.
 fn tail(text: &str, columns: usize) -> &str {
     let places = text.char_indices().map(|(place, _)| place);
     let mut tails = places.map(|place| &text[place..]);
@@ -41,7 +35,6 @@ fn tail(text: &str, columns: usize) -> &str {
         .unwrap_or_default()
 }
 
-/// Cuts the end of a text that is too wide.
 pub(super) fn cut_end(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();

@@ -19,8 +19,7 @@ pub(super) fn gpu_time(of: &Value) -> String {
     of["gpu_time_ns"].as_u64().map_or("N/A".into(), time)
 }
 
-/// A line per user of each GPU, with the GPU's name if there are several; none if no daemon has
-/// seen a job or reports users.
+/// A line per user of each GPU, with the GPU's name if there are several; none without any user.
 pub(super) fn table(gpus: &[(String, &Value)], columns_max: usize) -> Vec<String> {
     let rows = gpus.iter().flat_map(|(gpu, status)| {
         let users = status["users"].as_array().into_iter().flatten();

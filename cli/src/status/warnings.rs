@@ -1,5 +1,4 @@
-//! Problems of a GPU and its jobs: a short line each, the gravest first. `pillion status --explain`
-//! gives the details.
+//! Problems of a GPU and its jobs, the gravest first; `pillion status --explain` has the details.
 
 use serde_json::Value;
 
@@ -10,10 +9,8 @@ use super::{bytes, control, hold, live_jobs, mps, probe, sharing};
 /// Limit on the listed warnings of a daemon; the rest is counted.
 pub(super) const LISTED_MAX: usize = 12;
 
-/// Columns of a job's id before its warning.
 const ID_COLUMNS: usize = 24;
 
-/// The problems of one daemon.
 pub(super) fn of(status: &Value) -> Vec<String> {
     let gpu = of_gpu(status);
     let jobs = live_jobs(status).flat_map(of_job);
@@ -24,7 +21,6 @@ pub(super) fn of(status: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The GPU's abnormal states, in words.
 pub(super) fn states(status: &Value) -> Vec<&'static str> {
     let gpu = &status["gpu"];
     let mps = match status["mps"]["state"].as_str() {
@@ -198,7 +194,6 @@ fn of_job(job: &Value) -> Vec<String> {
     lines.map(|line| format!("job {id}: {line}")).collect()
 }
 
-/// A missed target of a job, with the numbers.
 fn missed(job: &Value) -> String {
     let requests = &job["requests"];
     let mut line = "misses its target".to_owned();

@@ -1,10 +1,9 @@
 //! Finds the processes of a job that is to end: its clients, as the daemons report them, and the
-//! ancestors that started them and belong to the job.
-//!
-//! A job is an id and a user. An ancestor of the same user with the job's id in its environment
-//! (`PILLION_JOB`) may restart what has ended, and so belongs to the job; ancestors of this command
-//! are spared. Siblings without a client among their descendants are not searched: the job itself
-//! must end its helpers (workers that load data).
+//! ancestors that started them and belong to the job. A job is an id and a user. An ancestor of the
+//! same user with the job's id in its environment (`PILLION_JOB`) may restart what has ended, and
+//! so belongs to the job; ancestors of this command are spared. Siblings without a client among
+//! their descendants are not searched: the job itself must end its helpers (workers that load
+//! data).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -26,7 +25,6 @@ use crate::status;
 
 pub(super) struct Job<'a> {
     id: &'a str,
-    /// Its user, if that is given.
     pub(super) user: Option<u32>,
     sockets: Vec<PathBuf>,
     /// The clients seen so far: the daemon's index and their number there.
@@ -35,11 +33,9 @@ pub(super) struct Job<'a> {
 
 #[derive(Default)]
 pub(super) struct Looked {
-    /// Processes that were not there before.
     pub(super) new: Vec<Process>,
     pub(super) overdue: BTreeSet<i32>,
-    /// Some processes are clients of another daemon than before: a daemon that replaced one knows
-    /// nothing about the stop.
+    /// A client has changed its daemon: one that replaced another knows nothing about the stop.
     pub(super) are_anew: bool,
 }
 
@@ -56,9 +52,7 @@ struct Client {
 }
 
 struct Told {
-    /// The job's clients by process id.
     clients: BTreeMap<i32, Client>,
-    /// All jobs that have clients.
     jobs: Vec<String>,
 }
 
@@ -72,7 +66,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Where its daemons may listen.
     pub(super) fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }
@@ -117,8 +110,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The reported clients that were not seen before, and their supervisors, except processes that
-    /// are already known and alive.
+    /// New clients and their supervisors, except processes that are already known and alive.
     fn take_new(&mut self, told: &Told, there: &[Process]) -> Result<Vec<Process>, Failure> {
         let is_there = |pid: i32, found: &[Process]| {
             let mut all = there.iter().chain(found);
@@ -247,12 +239,8 @@ fn all<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Process ids from a daemon belong to its PID namespace; in another one they are other processes'.
-/// `unseen` counts the job's processes that the daemon cannot number.
-///
-/// # Errors
-///
-/// The daemon is not in this namespace, or does not see its clients.
+/// Process ids belong to the daemon's PID namespace. Fails in another one, where they are other
+/// processes', and if the daemon cannot number `unseen` of the job's processes.
 fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Result<(), Failure> {
     let of_daemon = |status: &Value| status["daemon"]["pid"].as_u64();
     let is_ours = |status: &Value| {
@@ -280,7 +268,6 @@ fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Resu
     Ok(())
 }
 
-/// A pidfd of that process, if it exists.
 fn open(pid: i32) -> Result<Option<OwnedFd>, Failure> {
     let Some(id) = Pid::from_raw(pid) else {
         return Ok(None);

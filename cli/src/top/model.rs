@@ -1,7 +1,5 @@
-//! The data of `pillion top`, from the documents of daemons: a record per GPU and job, and the last
-//! minutes of each GPU.
-//!
-//! A field that a daemon, which may be older, does not have is `None` and shown as `-`, never as 0.
+//! The data of `pillion top`: a record per GPU and job, and the last minutes of each GPU. A field
+//! that a daemon, which may be older, does not have is `None` and shown as `-`, never as 0.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,8 +23,7 @@ pub(super) struct Gpu {
     pub(super) uuid: String,
     pub(super) name: String,
     pub(super) sharing: String,
-    /// Of the high-priority job that is worst off: the one with the largest p99 relative to its
-    /// target.
+    /// Of the high-priority job with the largest p99 relative to its target.
     pub(super) hp: Latency,
     /// Mean share of all best-effort jobs that want the GPU, 0 to 1.
     pub(super) be_share: Option<f64>,
@@ -34,7 +31,6 @@ pub(super) struct Gpu {
     pub(super) memory_bytes: u64,
     /// Processes that use the GPU without Pillion; none if unknown.
     pub(super) unmanaged: Option<u64>,
-    /// Urgent problems.
     pub(super) alarms: Vec<String>,
 }
 
@@ -52,7 +48,6 @@ pub(super) struct Latency {
 /// A job that has clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Job {
-    /// Index of its GPU.
     pub(super) gpu: usize,
     pub(super) id: String,
     pub(super) uid: u64,
@@ -172,7 +167,6 @@ impl Gpu {
 }
 
 impl Latency {
-    /// How bad it is, for comparisons.
     fn badness(&self) -> f64 {
         let of = self.target_ns.unwrap_or(u64::MAX).max(1);
         self.p99_ns.map_or(-1.0, |p99| p99 as f64 / of as f64)
@@ -197,7 +191,6 @@ fn gpu(status: &Value, jobs: &[Job]) -> Gpu {
     }
 }
 
-/// Urgent problems, a few words each.
 fn alarms(status: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let jobs = || items(&status["jobs"]).filter(|job| job["ended_ns"].is_null());

@@ -1,7 +1,6 @@
 //! Draws the screen of `pillion top` for any size of a terminal: GPUs above, their last minutes as
-//! bars, jobs below, keys in the last row.
-//!
-//! No row wraps. If there is little room, bars are dropped first, then columns from the right.
+//! bars, jobs below, keys in the last row. No row wraps. If there is little room, bars are dropped
+//! first, then columns from the right.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -25,7 +24,6 @@ const JOBS_MIN: u16 = 6;
 /// A picture of latency ends at twice the target.
 const LATENCY_TOP: f64 = 2.0;
 
-/// Draws everything. `now` is the time of day, for the first row.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str) {
     let area = frame.area();
     let jobs = view.jobs(model);
@@ -56,8 +54,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str)
     }
 }
 
-/// The title and the GPUs. If there are too many for the terminal, those with alarms come first,
-/// and the last row says how many rows are left out.
+/// The title and the GPUs. If they are too many, those with alarms come first, and the last row
+/// counts the others.
 fn head_of(model: &Model, view: &View, now: &str, area: Rect) -> Vec<Line<'static>> {
     let direction = if view.is_reversed { ", reversed" } else { "" };
     let filter = match view.filter.as_str() {
@@ -103,8 +101,7 @@ fn head_of(model: &Model, view: &View, now: &str, area: Rect) -> Vec<Line<'stati
     lines
 }
 
-/// A row of numbers, and one of alarms if there are any. The least important comes last, and is
-/// left out if there is no room.
+/// A row of numbers, and one of alarms if any. The least important is last, and left out first.
 fn rows_of(gpu: &Gpu, width: u16) -> Vec<Line<'static>> {
     let hp = &gpu.hp;
     let mut spans = vec![
@@ -180,7 +177,6 @@ fn draw_pictures(frame: &mut Frame<'_>, area: Rect, model: &Model, gpu: &Gpu) {
     picture(frame, right, &title, &share, Color::Blue);
 }
 
-/// Samples per bar for a width.
 fn samples_of(width: u16) -> usize {
     BARS_OVER.div_ceil(usize::from(width.max(1)))
 }
@@ -190,8 +186,7 @@ fn minutes_of(width: u16) -> String {
     format!("last {} min", seconds.div_ceil(60))
 }
 
-/// Per mille for each column, the newest last: the greatest of its samples. None where there is no
-/// sample yet.
+/// Per mille for each column, the newest last: the greatest of its samples, if any.
 fn bars(samples: &[Sample], width: u16, of: impl Fn(&Sample) -> Option<f64>) -> Vec<Option<u64>> {
     let each = samples_of(width);
     let columns = samples.rchunks(each).map(|chunk| {

@@ -1,7 +1,5 @@
 //! The choices of the person at the terminal: the selected job, the order, the filter, a pending
-//! question. Input: keys; output: the action.
-//!
-//! Keys are those of nvitop where it has the same function.
+//! question. Input: keys (those of nvitop where it has the same function); output: the action.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -74,7 +72,6 @@ pub(super) enum Todo {
     Quit,
     /// Ask the daemons at once.
     Refresh,
-    /// Run `pillion` with these arguments.
     Run(Vec<String>),
 }
 
@@ -92,7 +89,6 @@ pub(super) struct View {
     pub(super) filter: String,
     pub(super) prompt: Option<Prompt>,
     pub(super) is_help: bool,
-    /// The result of the last action.
     pub(super) message: String,
     /// The selected job; the first one if it is gone.
     selected: Option<Key>,
@@ -231,7 +227,6 @@ impl View {
     }
 }
 
-/// Whether other users have a job of the same id.
 fn is_of_several(model: &Model, job: &Job) -> bool {
     let mut others = model.jobs.iter();
     others.any(|other| other.id == job.id && other.uid != job.uid)
@@ -245,7 +240,6 @@ pub(super) const fn class_of(job: &Job) -> &'static str {
     }
 }
 
-/// The line after a key.
 fn typed(mut line: String, key: KeyCode) -> String {
     match key {
         KeyCode::Char(c) if line.chars().count() < LINE_MAX => line.push(c),

@@ -1,14 +1,12 @@
-//! Draws a trace as a timeline: the Trace Event Format, a process for each job.
-//!
-//! A job's process has a track for its requests, or for its leases and its waits, and one for each
-//! stream of each of its processes. Measured are the times of launches, and the times at which a
-//! high-priority stream was known to be complete. The duration of a kernel is not measured: the
-//! expected duration is drawn, from the launch or from the end of the previous kernel of the
-//! stream. Work seen complete, because the program waited for it or a client asked the driver, ends
-//! at that time at the latest; kernels without a known duration share the time until then. So a
-//! part of a stream is drawn only once its completion is known.
-//!
-//! Records of one stream may come by several rings, so a completion may be read before its launch.
+//! Draws a trace as a timeline: the Trace Event Format, a process for each job. A job's process has
+//! a track for its requests, or for its leases and its waits, and one for each stream of each of
+//! its processes. Measured are the times of launches, and the times at which a high-priority stream
+//! was known to be complete. The duration of a kernel is not measured: the expected duration is
+//! drawn, from the launch or from the end of the previous kernel of the stream. Work seen complete,
+//! because the program waited for it or a client asked the driver, ends at that time at the latest;
+//! kernels without a known duration share the time until then. So a part of a stream is drawn only
+//! once its completion is known. Records of one stream may come by several rings, so a completion
+//! may be read before its launch.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -25,7 +23,6 @@ use crate::perfetto::{Track, Writer};
 const REQUESTS_TRACK: u64 = 1;
 const LEASES_TRACK: u64 = 2;
 const WAITS_TRACK: u64 = 3;
-/// First track of the streams.
 const STREAMS_TRACK: u64 = 4;
 
 /// Limit on a kernel's name in the file, bytes; `otherData` has the whole name.
@@ -34,13 +31,11 @@ const NAME_BYTES_MAX: usize = 40;
 /// The drawn duration of an unknown kernel, ns.
 const UNKNOWN_NS: u64 = 1_000;
 
-/// The contents of a timeline, by job.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Counts {
     pub(super) jobs: Vec<JobCounts>,
 }
 
-/// The contents of one job.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct JobCounts {
     pub(super) job: String,
@@ -66,7 +61,6 @@ impl Counts {
     }
 }
 
-/// The document, and its counts.
 pub(super) fn timeline(document: &Document) -> (String, Counts) {
     let mut drawing = Drawing::new(document);
     for entry in &document.entries {
@@ -137,7 +131,6 @@ enum What {
 }
 
 impl Item {
-    /// Its duration, if known.
     fn length_ns(&self) -> Option<u64> {
         match &self.what {
             What::Kernel(launch) => Some(launch.expected_ns).filter(|&ns| ns != 0),
@@ -252,7 +245,6 @@ impl<'d> Drawing<'d> {
         }
     }
 
-    /// Index of a client's job.
     fn job_of(&self, client: u64) -> Option<usize> {
         let place = *self.clients.get(&client)?;
         Some(self.document.header.clients.get(place)?.job)
@@ -293,8 +285,7 @@ impl<'d> Drawing<'d> {
         self.streams.get_mut(&(client, index))
     }
 
-    /// Draws a stream's operations up to launch `seq`, which was complete by `by_ns` if that is
-    /// known.
+    /// Draws a stream's operations up to launch `seq`, which was complete by `by_ns`, if known.
     fn draw(&mut self, client: u64, index: u32, seq: u64, by_ns: Option<u64>) {
         let Some(stream) = self.streams.get_mut(&(client, index)) else {
             return;
@@ -461,7 +452,6 @@ impl<'d> Drawing<'d> {
         limits.get(usize::from(limit)).map_or("", String::as_str)
     }
 
-    /// The trace has ended.
     fn finish(&mut self) {
         let mut streams: Vec<(u64, u32)> = self.streams.keys().copied().collect();
         streams.sort_unstable();
@@ -509,8 +499,7 @@ fn short(name: &str) -> String {
     short
 }
 
-/// The drawn duration of each unknown kernel: they share the time in which the known ones do not
-/// run.
+/// The drawn duration of each unknown kernel: they share the time that known ones leave.
 fn share_of_unknown(items: &[Item], end_ns: u64, by_ns: Option<u64>) -> u64 {
     let (Some(by_ns), Some(first)) = (by_ns, items.first()) else {
         return UNKNOWN_NS;
@@ -523,7 +512,6 @@ fn share_of_unknown(items: &[Item], end_ns: u64, by_ns: Option<u64>) -> u64 {
     share_ns.unwrap_or(0).max(UNKNOWN_NS)
 }
 
-/// The process id of a job's row.
 fn pid_of(job: usize) -> u64 {
     job as u64 + 1
 }

@@ -7,7 +7,6 @@ use super::super::encode::Format;
 use super::super::page::{ALL, Kind};
 use super::*;
 
-/// A machine with one known GPU, and one process in a pod.
 struct Node;
 
 const POD: &str = "0f7c6a1e-2b3d-4c5e-8f90-a1b2c3d4e5f6";

@@ -40,7 +40,6 @@ fn of(client: u64, record: Record) -> Entry {
     }
 }
 
-/// The events of a trace with these entries, and its counts.
 fn drawn(entries: &[Entry]) -> (Vec<Value>, Counts) {
     let mut bytes = HEADER.replace('\n', "").into_bytes();
     bytes.push(b'\n');
