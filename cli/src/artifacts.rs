@@ -21,8 +21,8 @@ const DRIVER_FOLDER: &str = "driver";
 
 /// A folder where the shim has the driver's name, with a link to `driver` where the shim looks for
 /// it: this user's, created on demand in `$XDG_CACHE_HOME` or `~/.cache`, which outlive a login,
-/// else in the folder for temporary files. Fails without a shim or such a folder, or if the driver
-/// is the shim.
+/// else in the folder for temporary files. Fails without shim or folder, or if the driver is the
+/// shim.
 pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     let shim = find(SHIM)?;
     if driver.canonicalize().is_ok_and(|driver| driver == shim) {

@@ -119,7 +119,7 @@ fn ask(socket: &Path) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&ask_status_within(socket, PATIENCE)?)?)
 }
 
-/// Waits until a daemon has closed its device, and reports who still has it open.
+/// Waits until a daemon has closed its device, and reports the clients that still have it open.
 fn say_released(socket: &Path) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let end_ns = clock.now_ns() + RELEASE_NS;

@@ -27,8 +27,7 @@ pub(crate) struct Options {
 /// Timeout for a daemon that opens its device: longer than the daemon's own for the driver.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Exits 69 if no daemon answers; 1 without such a hold or one's answer, or if a device stays
-/// released.
+/// Exits 69 if no daemon answers; 1 without a hold or an answer, or if a device stays released.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let request = Request::Resume {
         job: options.job.clone().unwrap_or_default(),

@@ -360,7 +360,7 @@ fn left(processes: &mut [Process]) -> impl Iterator<Item = &mut Process> {
         .filter(|process| process.ended.is_none())
 }
 
-/// A control that works until this command is to end, and the deferral until the daemons are told.
+/// A control that works until this command is to end, and the deferral until the daemons know it.
 fn interruptible() -> (Control, Option<Deferred>) {
     let deferred = Deferred::begin().ok();
     let has_come = deferred.as_ref();

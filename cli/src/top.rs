@@ -1,8 +1,7 @@
 //! `pillion top`: the GPUs and jobs of this machine, live. One thread asks the daemons once a
 //! second and sends their answers; this one draws and reads keys, so that a silent daemon delays no
 //! key. Changes to a job run `pillion stop` and `pillion set` as processes, with their rules and
-//! messages. The terminal is restored at the end, after a panic, and before the process dies of a
-//! signal.
+//! messages. The terminal is restored at the end, after a panic, and before death by a signal.
 
 mod model;
 mod screen;

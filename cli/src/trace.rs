@@ -1,7 +1,7 @@
 //! `pillion trace`: records all jobs of a GPU for some seconds, as a timeline for Perfetto. The
 //! daemon takes the trace and delivers it as a whole ([`protocol::trace`]); this command decides
-//! what is drawn ([`mod@timeline`]). The first SIGINT or SIGTERM ends the trace early, a second one
-//! the command.
+//! what is drawn ([`mod@timeline`]). The first SIGINT or SIGTERM ends the trace early, a second the
+//! command.
 
 mod document;
 mod timeline;

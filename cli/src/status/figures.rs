@@ -1,7 +1,6 @@
 //! The latency targets in numbers: the latency of a high-priority job's requests in the last
 //! minute, their target, and the share within it; and the progress of best-effort jobs. `-` stands
-//! for what does not apply or has not happened, `N/A` for what the daemon, which may be older, does
-//! not report.
+//! for what does not apply or has not happened, `N/A` for what an older daemon does not report.
 
 use serde_json::Value;
 

@@ -2,8 +2,7 @@
 //! ancestors that started them and belong to the job. A job is an id and a user. An ancestor of the
 //! same user with the job's id in its environment (`PILLION_JOB`) may restart what has ended, and
 //! so belongs to the job; ancestors of this command are spared. Siblings without a client among
-//! their descendants are not searched: the job itself must end its helpers (workers that load
-//! data).
+//! their descendants are not searched: the job must end its helpers (workers that load data).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
