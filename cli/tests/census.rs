@@ -1,11 +1,9 @@
 //! Checks the census of failures: `census.csv` has one line for each of the 173 ways in which
 //! similar libraries are known to have failed. Each line names the tests that show that Pillion
-//! does not fail so, or why no test of this workspace can.
-//!
-//! A test names its cases in a comment above it, `census: A7, A9` after two slashes. The table
-//! names the test as `file::test`, the file without its ending (or its folder's name, for `mod.rs`,
-//! `main.rs` and `tests.rs`). Both sides are compared, so neither a mark nor a line can be
-//! forgotten, and a renamed or removed test is noticed.
+//! does not fail so, or why no test of this workspace can. A test names its cases in a comment
+//! above it, `census: A7, A9` after two slashes. The table names the test as `file::test`, the file
+//! without its ending (or its folder's name, for `mod.rs`, `main.rs` and `tests.rs`). Both sides
+//! are compared, so no mark or line can be forgotten, and a renamed or removed test is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +24,6 @@ const CLASSES: [(char, usize); 12] = [
     ('K', 8),
     ('L', 8),
 ];
-/// Accepted reasons for a case without a test here.
 const REASONS: [&str; 9] = [
     "needs real driver",
     "needs MPS",
@@ -114,7 +111,6 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The file's name in the table.
 fn module(path: &Path) -> String {
     let stem = path.file_stem().expect("a source has a name");
     let folder = path.parent().and_then(Path::file_name);
@@ -126,7 +122,6 @@ fn module(path: &Path) -> String {
     .into_owned()
 }
 
-/// The name of the function that begins on this line.
 fn function_on(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
@@ -135,7 +130,6 @@ fn function_on(line: &str) -> Option<&str> {
     Some(&name[..name.find(['(', '<'])?])
 }
 
-/// The tests of a source, each with its cases.
 fn tests_in(path: &Path, text: &str) -> Vec<(String, Vec<String>)> {
     let module = module(path);
     let mut tests = Vec::new();

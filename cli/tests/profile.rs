@@ -35,7 +35,6 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-/// A folder with a profile of one kernel that lasts `us` µs.
 fn imported(folder: &Path, name: &str, us: &str) -> PathBuf {
     let (from, to) = (
         folder.join(format!("{name}.csv")),

@@ -44,7 +44,6 @@ fn from_root(path: &Path) -> String {
     path.to_str().expect("our paths are text").to_owned()
 }
 
-/// A source without its comment lines.
 fn code(text: &str) -> String {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     let lines: Vec<&str> = text.lines().filter(is_code).collect();

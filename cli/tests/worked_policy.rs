@@ -1,7 +1,6 @@
 //! The policy of docs/add-a-policy.md as its reader runs it: `config check` and the simulator.
 //! `scheduler/src/core/state/tests/worked.rs` has the daemon's polls; the fault simulation draws
-//! every policy of the registry; `policy/tests/worked_policy.rs` checks that the document shows the
-//! compiled file.
+//! every policy of the registry; `policy/tests/worked_policy.rs` compares document and file.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +25,6 @@ fn pillion(arguments: &[&str]) -> Output {
     command.output().expect("it runs")
 }
 
-/// The output of `pillion` for a file with this text.
 fn of_file(text: &str, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("room");
     let path = folder.path().join("file.toml");

@@ -1,7 +1,5 @@
 //! `pillion simulate cluster` as a user runs it: traces of each form, output, refusals, written
-//! files.
-//!
-//! Recorded traces are not part of the repository (`testing::data`).
+//! files. Recorded traces are not part of the repository (`testing::data`).
 
 use std::fs;
 use std::path::PathBuf;
@@ -72,7 +70,6 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// A command line with paths for names.
     fn line(&self, line: &str) -> String {
         let path = |word: &str| {
             let is_file = TRACES.iter().any(|(name, _)| *name == word) || word == "OUT";
@@ -229,7 +226,6 @@ fn inflation_fills_a_cluster_and_counts_what_does_not_fit() {
     assert!(at.contains_key("90") && !at.contains_key("95"), "{at:?}");
 }
 
-/// Nonsensical words, and a part of the answer.
 const REFUSALS: [(&str, &str); 44] = [
     (
         "--trace TIRESIAS --gpus 8 --policy fair",
@@ -387,7 +383,6 @@ fn equal_input_is_equal_output_to_the_byte() {
     }
 }
 
-/// The files that a command has written into the folder, by name.
 fn written(files: &Files, line: &str) -> (String, Vec<(String, String)>) {
     let out = files.path("OUT");
     let ended = simulate(&files.line(&format!("{line} --json --out OUT")));

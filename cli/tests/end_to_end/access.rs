@@ -21,7 +21,6 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
         table.contains("asked to be high-priority, which [high_priority] does not allow for user"),
         "{table}"
     );
-    // The job launches in its actual class: charged, and with a quota.
     job.wait_for_new("round", 3);
     let seen = daemon.job("serve");
     let number = |value: &Value| value.as_u64().unwrap_or(0);

@@ -1,7 +1,6 @@
-//! `pillion run` without a daemon: it starts one of the user's, which ends by itself.
-//!
-//! The tests run as root, whose daemons listen where this machine's own would. So the jobs are
-//! another user's, with an installation and a runtime folder of the test's own.
+//! `pillion run` without a daemon: it starts one of the user's, which ends by itself. The tests run
+//! as root, whose daemons listen where this machine's own would. So the jobs are another user's,
+//! with an installation and a runtime folder of the test's own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -105,7 +104,6 @@ impl Desk {
         command
     }
 
-    /// `pillion run` with these options, and the launching program with its arguments.
     fn job(&self, options: &[&str], arguments: &[&str]) -> Command {
         let work = self.path("bin/work");
         let words = [
@@ -133,7 +131,6 @@ impl Desk {
         collect(command)
     }
 
-    /// The user's daemon of a GPU, which the test ends.
     fn daemon(&self, gpu: usize) -> Started {
         let folder = self.path(&format!("of-{USER}")).join("pillion");
         Started {
@@ -142,7 +139,6 @@ impl Desk {
     }
 }
 
-/// A daemon that a job has started.
 struct Started {
     socket: PathBuf,
 }
@@ -208,7 +204,6 @@ fn a_job_has_a_daemon_that_is_nobodys_child_and_shows_when_it_ends() {
     assert!(job.errors().contains(STARTED), "{}", job.errors());
     let ended = job.finish();
     assert_eq!(ended.code(), 0, "{ended:#?}");
-    // The daemon serves the next job, which does not mention it.
     let ended = collect(desk.job(&[], &["linked", "10", "0"]));
     expect_launches(&ended, 23);
     expect_no_word(&ended);

@@ -1,5 +1,4 @@
-//! Errors state their place, the value and what would be right; a job never fails because of
-//! Pillion.
+//! Errors state their place, the value and what would be right; no job fails because of Pillion.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +50,6 @@ const FAULTY: [(&str, &str, &[&str]); 7] = [
     ("[gpu]\nindex = \n", "2:", &[]),
 ];
 
-/// An Orion file with an error in its third line.
 const MALFORMED_ORION: &str =
     "Name,Profile,Memory_footprint,SM_usage,Duration\nConv,1,0,98,100480\nConv,1,0,98,soon\n";
 
@@ -99,7 +97,6 @@ fn the_example_configuration_is_right() {
     assert!(collect(check).expect_success().output.contains("ok"));
 }
 
-/// `pillion config` with these words, with this as the usual folder.
 fn config(folder: &Path, words: &[&str]) -> Ended {
     let mut command = clean_command(pillion());
     command.arg("config").args(words);
@@ -312,7 +309,6 @@ fn an_unknown_class_is_answered_with_the_list() {
     ended.expect_errors(&list);
 }
 
-/// Runs `work` with an unusable profile, by hand and by `pillion run`.
 fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path, said: &[&str]) {
     let expect = |label: &str, ended: Ended| {
         let ended = ended.expect_success();
@@ -385,7 +381,6 @@ fn orions_own_malformed_file_is_said_with_its_line_and_the_job_runs() {
     expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["resnet50_32_fb1_new:"]);
 }
 
-/// The one line about kernels of unknown duration, for a job of that class.
 fn unknown(class: JobClass) -> String {
     let what = match class {
         JobClass::BestEffort => " until learnt",

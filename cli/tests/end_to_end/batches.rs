@@ -1,5 +1,5 @@
-//! Services whose batch the daemon chooses (`[tuner]`), in C and in Python, by polling or by
-//! callback, beside a training job.
+//! Services whose batch the daemon chooses (`[tuner]`), in C and Python, by polling or callback,
+//! beside a training job.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,6 @@ const POLICY: &str = "name = \"pillion\"\n[tuner]\nsettle = 20";
 /// More batches than any test needs, and the time between two requests, us.
 const FOR_EVER: [&str; 2] = ["1000000", "10000"];
 
-/// Runs a service until the daemon keeps a batch for it.
 fn expect_followed(program: &[PathBuf], training: &'static str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", POLICY);
     let training = gpu.job("training", training).best_effort(&daemon);
@@ -71,7 +70,6 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
     training.finish().expect_success();
 }
 
-/// The service would run for ever.
 fn end(service: Process) {
     service.signal(Signal::TERM);
     service.finish_untold();

@@ -1,5 +1,5 @@
-//! `pillion doctor --bundle`: everything that a maintainer asks for, and no name of a job, a
-//! program, a user, a host, a path or a secret.
+//! `pillion doctor --bundle`: all that a maintainer asks for, and no name of a job, program, user,
+//! host, path or secret.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,8 @@ use serde_json::Value;
 
 use crate::common::{Gpu, cargo_folder, clean_command, collect, pillion, until};
 
-/// The files of a bundle, by path in its one folder.
 type Files = BTreeMap<String, String>;
 
-/// Unpacks by the system's own program.
 fn unpacked(bundle: &Path, to: &Path) -> Files {
     fs::create_dir(to).unwrap();
     let unpacked = Command::new("tar")

@@ -31,7 +31,6 @@ const fn wanting(name: &'static str, cap: u64, kernel_us: u64, processes: u64) -
     }
 }
 
-/// The capped replays of a job.
 fn start(clocked: &Clocked, job: &Wanting, first_rank: u64, hami: bool) -> Vec<Process> {
     let name = job.name;
     let trace = clocked.path(&format!("{name}.csv"));
@@ -115,7 +114,7 @@ fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
     labels.map(|(label, sums)| (label, judged(sums))).collect()
 }
 
-/// Each job gets its share within a point, and in each second within three. If both want all of a
+/// Each job gets its share within a point, in each second within three. Where both want all of a
 /// time-sliced GPU, switching costs `switching` points.
 fn expect_shares(sharing: &str, jobs: &[Wanting], hami: bool, switching: f64) {
     let used = used(sharing, jobs, hami);

@@ -1,19 +1,15 @@
 //! Sends random signals to random members: a daemon, a high-priority job and four best-effort ones.
 //! Members that were not killed produce no wrong result and no failed call, requests take as long
-//! on the device as in a quiet run, and afterwards nothing is left.
-//!
-//! The members are real processes (`chaos.c`). A seed (`PILLION_TEST_SEED`) determines the signals,
-//! their targets and times, but not the state that they meet: a failure recurs often, not always.
-//! Times of requests are the device's own, from when it has all of a request until that is done, so
-//! that a busy machine is not taken for a busy device. With `PILLION_TEST_LONG=1` each run takes
-//! two minutes.
-//!
-//! If the device takes all processes along with one that ends with work in flight (as MPS may), no
-//! job gets a signal that cannot be handled safely: SIGKILL, and SIGUSR1, which ends them as well.
-//! The seed also selects the policy of best-effort jobs without a daemon (`on_daemon_loss`): of two
+//! on the device as in a quiet run, and afterwards nothing is left. The members are real processes
+//! (`chaos.c`). A seed (`PILLION_TEST_SEED`) determines the signals, their targets and times, but
+//! not the state that they meet: a failure recurs often, not always. Times of requests are the
+//! device's own, from when it has all of a request until that is done, so that a busy machine is
+//! not taken for a busy device. With `PILLION_TEST_LONG=1` each run takes two minutes. If the
+//! device takes all processes along with one that ends with work in flight (as MPS may), no job
+//! gets a signal that cannot be handled safely: SIGKILL, and SIGUSR1, which ends them as well. The
+//! seed also selects the policy of best-effort jobs without a daemon (`on_daemon_loss`): of two
 //! seeds in a row, and of the two tests of one seed, one holds them and the other lets them run.
-//! The tests print how many requests met a time without a daemon, and the latencies of these and of
-//! the others.
+//! The tests print how many requests met a time without a daemon, and the latencies of both kinds.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -45,7 +41,6 @@ fn random_requests_to_end_harm_nobody_else_under_mps_that_contains_nothing() {
     run("mps", Kills::Contagious);
 }
 
-/// What happens to the other processes on the device when one ends with work in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kills {
     Contained,
@@ -91,16 +86,14 @@ fn run(sharing: &'static str, kills: Kills) {
     assert!(chaos.rounds > 0 && chaos.killed > 0, "{chaos}");
     let slower = chaos.p99_ns() as f64 / quiet.p99_ns() as f64;
     println!("the slowest hundredth takes {slower:.2} times as long as in the quiet run");
-    // Of a few hundred requests that is the third or fourth slowest: one that met a launch of a job
-    // that began in that moment.
+    // Of a few hundred requests that is the third or fourth slowest: one that met a job's launch.
     assert!(
         !is_long || slower <= SLOWER_MAX,
         "p99 {slower:.2} times: {quiet}; {chaos}"
     );
 }
 
-/// Processes that were asked to end have drained: no daemon's log reports a death with work in
-/// flight.
+/// Processes that were asked to end have drained: no log has a death with work in flight.
 fn expect_no_deaths(log: &str) {
     let mut lines = log.lines();
     let death = lines.find(|line| {
@@ -109,7 +102,6 @@ fn expect_no_deaths(log: &str) {
     assert_eq!(death, None, "{log}");
 }
 
-/// The seed of all random choices.
 pub(crate) fn seed() -> u64 {
     std::env::var("PILLION_TEST_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
@@ -122,7 +114,6 @@ fn policy(seed: u64, sharing: &str) -> &'static str {
     }
 }
 
-/// Polls until that time.
 fn until_ns(at_ns: u64, mut look: impl FnMut()) {
     let clock = Clock::monotonic();
     while clock.now_ns() < at_ns {
@@ -132,7 +123,6 @@ fn until_ns(at_ns: u64, mut look: impl FnMut()) {
     }
 }
 
-/// The members, and the records of the dead ones.
 struct Cast<'g> {
     gpu: &'g Gpu,
     kills: Kills,
@@ -180,7 +170,6 @@ impl Outcome {
     }
 }
 
-/// Why no daemon could hold launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unguarded {
     /// The daemon had ended, and the next one did not listen yet.
@@ -191,8 +180,7 @@ enum Unguarded {
 }
 
 impl Outcome {
-    /// Prints how long best-effort jobs had no daemon, how many requests met that, and the
-    /// latencies of the others.
+    /// Prints how long best-effort jobs had no daemon, how many requests met that, and latencies.
     fn print_unguarded(&self) {
         let mut left: Vec<(u64, u64)> = self.ended_ns.clone();
         for why in [Unguarded::Away, Unguarded::Stopped, Unguarded::Back] {
@@ -216,7 +204,6 @@ impl Outcome {
     }
 }
 
-/// Counts requests, and summarises their latencies.
 fn times_of(requests: Vec<(u64, u64)>) -> String {
     let mut times: Vec<u64> = requests.into_iter().map(|(_, ns)| ns).collect();
     times.sort_unstable();
@@ -405,7 +392,6 @@ impl<'g> Cast<'g> {
         self.outcome.take(&ended.output);
     }
 
-    /// Tells all members to end, which they do successfully.
     fn finish(mut self) -> (Outcome, Daemon) {
         if self.daemon_goes_on_ns.take().is_some() {
             self.daemon().signal(Signal::CONT);
@@ -494,7 +480,6 @@ pub(crate) struct Left {
 const LOOKS: usize = 20;
 
 impl Left {
-    /// Waits until no job runs and all that jobs held is back.
     pub(crate) fn when_nothing_runs(gpu: &Gpu, daemon: &Daemon) -> Self {
         let is_free = try_until(|| {
             let held = held(&daemon.status(), &gpu.stats());
@@ -533,8 +518,7 @@ impl Left {
         }
     }
 
-    /// Once nothing runs, waits until there is no more than this: threads close some resources
-    /// later.
+    /// Waits until no more than this remains once nothing runs: threads close some resources later.
     pub(crate) fn expect_no_more(&self, gpu: &Gpu, daemon: &Daemon) {
         let is_no_more = |now: &Self| {
             let pairs = [(now.daemon, self.daemon), (now.server, self.server)];
@@ -582,8 +566,8 @@ fn count(folder: &str) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
 
-/// Best-effort work waits for a high-priority job's, and goes on once that is gone; no launch went
-/// because it had waited for too long.
+/// Best-effort work waits for a high-priority job's, and goes on without it; no launch went because
+/// it had waited for too long.
 fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
     let path = gpu.config(daemon.socket(), "name = \"temporal\"\nmax_hold_ms = 60000");
     assert!(path.exists());

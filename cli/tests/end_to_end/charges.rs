@@ -1,6 +1,5 @@
 //! Memory that is charged in special ways, once, and given back when the device has it: variables
-//! of modules, green contexts and contexts themselves, and the memory of a program that executes
-//! another.
+//! of modules, green contexts, contexts, and the memory of a program that executes another.
 
 use serde_json::Value;
 
@@ -29,7 +28,6 @@ fn used(gpu: &Gpu) -> u64 {
         .expect("a number")
 }
 
-/// Waits for the program to print "look", and lets it continue.
 fn next_look(process: &mut Process) {
     process.write("\n");
     process.wait_for("look", 1);
@@ -96,8 +94,7 @@ fn what_a_capture_asked_for_that_came_to_nothing_is_charged_no_more() {
     process.finish().expect_success();
 }
 
-/// The program checks it at each step; the run without us shows that its expectations match the
-/// driver's.
+/// The program checks each step; without us its expectations match the driver's, too.
 // census: B14, B15
 #[test]
 fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_charged() {

@@ -1,9 +1,8 @@
-//! Unmodified third-party programs: clients of the driver API from PyPI and crates.io.
-//!
-//! They find the software GPU's driver as `libcuda.so.1`, as any program finds NVIDIA's. Kernels
-//! that they compile themselves (NVRTC, NVVM) are loaded by name and take time there, and compute
-//! nothing. The tests show that launches, copies and allocations work, and that program, Pillion
-//! and device count them alike.
+//! Unmodified third-party programs: clients of the driver API from PyPI and crates.io. They find
+//! the software GPU's driver as `libcuda.so.1`, as any program finds NVIDIA's. Kernels that they
+//! compile themselves (NVRTC, NVVM) are loaded by name and take time there, and compute nothing.
+//! The tests show that launches, copies and allocations work, and that program, Pillion and device
+//! count them alike.
 
 use std::path::{Path, PathBuf};
 
@@ -30,8 +29,7 @@ fn python(gpu: &Gpu, label: &str, interpreter: &Path, name: &str) -> Job {
         .env("PYTHONWARNINGS", "ignore")
 }
 
-/// Runs a script alone and in both classes. Its output must not differ, and all parties count
-/// alike.
+/// Runs a script alone and in both classes: same output, and all parties count alike.
 fn expect_unchanged(name: &str, modules: &[&str], check: impl Fn(&Daemon, &str, &Ended)) {
     let interpreter = tools::python(modules);
     let gpu = Gpu::start_device(DEVICE, "mps");
@@ -60,8 +58,8 @@ fn expect_unchanged(name: &str, modules: &[&str], check: impl Fn(&Daemon, &str, 
     }
 }
 
-/// [`Gpu::expect_equal_counts`] for a client whose copies do not state their direction
-/// (`cuMemcpyAsync`), so that Pillion knows only the bytes.
+/// [`Gpu::expect_equal_counts`] for copies of unknown direction (`cuMemcpyAsync`): only bytes
+/// count.
 fn expect_equal_sums(gpu: &Gpu, label: &str, ended: &Ended, daemon: &Daemon) {
     let (totals, device) = (daemon.totals(label), gpu.counts(label));
     let copied = |counts: &Value| -> u64 {

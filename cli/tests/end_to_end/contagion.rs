@@ -46,7 +46,6 @@ impl Neighbours {
         })
     }
 
-    /// Both continue, and their results are right.
     fn expect_well(self) {
         let Self {
             mut steady,
@@ -58,7 +57,6 @@ impl Neighbours {
         asked.finish().expect_success();
     }
 
-    /// Neither makes any more progress.
     fn expect_lost(self) {
         let Self { steady, mut asked } = self;
         let steady = steady.finish_untold();
@@ -70,7 +68,6 @@ impl Neighbours {
     }
 }
 
-/// Requests a launch; returns its result.
 fn ask(process: &mut Process) -> String {
     process.write("\n");
     process.next_line()
@@ -124,8 +121,7 @@ fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
     }
 }
 
-/// Nobody has granted its launches since the daemon was killed: its end waits for them all the
-/// same.
+/// Its launches are not granted since the daemon was killed, yet its end waits for them.
 #[test]
 fn a_job_that_ends_without_its_daemon_has_no_work_in_flight() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
@@ -171,8 +167,8 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     assert!(text(&event).contains("is not known here"), "{event}");
 }
 
-/// The job ends by itself within the grace, though long after its own time to drain. How long the
-/// kernel must last for MPS to be asked, and to refuse, depends on the machine.
+/// It ends by itself within the grace, long after its own time to drain. How long a kernel must
+/// last for MPS to be asked, and to refuse, depends on the machine.
 #[test]
 fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_end_it() {
     for how in [&[][..], &["exits"]] {
@@ -231,7 +227,6 @@ fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_serv
     Neighbours::of(&gpu, &daemon).expect_well();
 }
 
-/// The number of reported deaths with work in flight.
 fn deaths(daemon: &Daemon) -> u64 {
     let counts = &daemon.status()["events"]["counts"];
     counts["died-in-flight"]

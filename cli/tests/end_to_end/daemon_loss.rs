@@ -1,5 +1,4 @@
-//! A job ends correctly without a daemon, and after the loss of its daemon; it attaches to the next
-//! one.
+//! A job ends correctly without a daemon and after its daemon's loss, and attaches to the next.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -118,7 +117,6 @@ fn a_service_manager_is_told_when_the_daemon_is_ready_reads_its_configuration_ag
     let gpu = Gpu::start("mps");
     let path = gpu.path("notify.sock");
     let manager = UnixDatagram::bind(&path).unwrap();
-    // Ends a test that hangs.
     let patience = Duration::from_nanos(PATIENCE_NS);
     manager.set_read_timeout(Some(patience)).unwrap();
     let said = || {
@@ -166,7 +164,6 @@ fn a_service_manager_with_a_watchdog_is_told_that_the_daemon_works_as_long_as_it
         ("WATCHDOG_USEC", Path::new("200000")),
     ];
     let daemon = gpu.daemon_in(&environment);
-    // Without a client, and with a job.
     beats(5);
     let mut job = gpu.job("be", "steady").best_effort(&daemon).start();
     job.wait_for("round", 3);
@@ -191,8 +188,7 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     gpu.expect_equal_counts("job", &ended, &second);
 }
 
-/// Waits until a daemon has the job and its earlier counts: these programs copy to the device only
-/// at their beginning.
+/// Waits until a daemon has the job and its earlier counts (the copies at a program's beginning).
 fn wait_until_again(daemon: &Daemon, label: &str) -> Value {
     daemon.wait_for_clients(label, 1);
     daemon.job_when(label, "what it counted before", |job| {
@@ -200,7 +196,6 @@ fn wait_until_again(daemon: &Daemon, label: &str) -> Value {
     })
 }
 
-/// Kills a daemon, and starts the next one at the same place.
 fn replaced(gpu: &Gpu, daemon: Daemon, policy: &str) -> Daemon {
     daemon.kill();
     gpu.daemon(policy)
@@ -296,7 +291,6 @@ fn replaced_often(
     daemon
 }
 
-/// Waits until a daemon's totals of a running job are the job's own.
 fn wait_for_totals(daemon: &Daemon, label: &str, said: &str) {
     daemon.job_when(label, said, |job| {
         said.split_ascii_whitespace().all(|counted| {
@@ -393,8 +387,7 @@ fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again()
     }
 }
 
-/// It would wait for a lost daemon until `max_hold` is over, which the library limits to ten
-/// seconds.
+/// It would wait for a lost daemon until `max_hold` is over, at most the library's ten seconds.
 #[test]
 fn a_launch_that_waits_for_a_daemons_return_goes_on_waiting_at_the_next_one_and_goes_when_that_allows_it()
  {
@@ -495,9 +488,8 @@ fn a_daemon_killed_a_thousand_times_under_load_fails_no_call_loses_no_count_and_
     }
 }
 
-/// Launches of best-effort threads beside the high-priority job while the daemon was stopped, by
-/// the device's count: launches, and their ns. `None` if the daemon was silent so long that it
-/// counts as gone.
+/// Best-effort threads' launches and their ns beside the high-priority job while the daemon was
+/// stopped, by the device's count. `None` if the daemon was silent so long that it counts as gone.
 fn launched_beside_a_stopped_daemon(threads: u64, max_hold_ms: u64) -> Option<(u64, u64)> {
     let clock = Clock::monotonic();
     let gpu = Gpu::start("mps");

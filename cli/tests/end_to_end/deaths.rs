@@ -1,11 +1,9 @@
 //! Many deaths in a row: processes that are killed while they hold every resource and do various
 //! things, and daemons that are killed under load. Other processes meet no failed call, and the
 //! gate works again each time. The recovery time is printed beside two controls: processes without
-//! Pillion, and processes that attach for the first time.
-//!
-//! Times are real and not asserted. A seed (`PILLION_TEST_SEED`) determines what a process does
-//! when it is killed, and for how long it has done that. With `PILLION_TEST_LONG=1` 200 processes
-//! and 50 daemons die.
+//! Pillion, and processes that attach for the first time. Times are real and not asserted. A seed
+//! (`PILLION_TEST_SEED`) determines what a process does when it is killed, and for how long it has
+//! done that. With `PILLION_TEST_LONG=1` 200 processes and 50 daemons die.
 
 use std::time::Duration;
 
@@ -20,13 +18,11 @@ use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, until};
 
 /// For tests where it matters what let a launch go.
 const HOLD: &str = "on_daemon_loss = \"hold\"";
-/// A victim's quota, which it fills in pieces of at most 16 MiB: a pool that needs memory besides
-/// may take 32 MiB at once.
+/// A victim's quota, filled in pieces of at most 16 MiB: a pool may take 32 MiB at once besides.
 const QUOTA: &str = "512MiB";
 const PIECES: &str = "29";
 
-/// A victim's activity when it is killed (`chaos.c`). Only a high-priority one's launches use
-/// rings.
+/// A victim's activity at its death (`chaos.c`). Only a high-priority one's launches use rings.
 const VICTIMS: [(&str, JobClass); 7] = [
     ("nothing", JobClass::BestEffort),
     (AT_THE_GATE, JobClass::BestEffort),
@@ -37,7 +33,6 @@ const VICTIMS: [(&str, JobClass); 7] = [
     ("storm", JobClass::BestEffort),
 ];
 const AT_THE_GATE: &str = "launch";
-/// Limit on how long they do it.
 const BUSY_NS_MAX: u64 = 20_000_000;
 
 fn count(long: usize, short: usize) -> usize {
@@ -209,7 +204,7 @@ fn launches_held(job: &Value) -> Option<u64> {
     job["clients"][0]["counters"]["launches_held"].as_u64()
 }
 
-/// Launches of the job wait for requests again. It brings its earlier count, `held`, along, and the
+/// The job's launches wait for requests again. It brings its earlier count, `held`, along, and the
 /// next poll adds what threads in a call wrote to its old page; so two more are waited for.
 fn expect_to_be_held_again(daemon: &Daemon, label: &str, process: &mut Process, held: u64) {
     let more_than = |before: u64| {
@@ -227,8 +222,7 @@ fn expect_to_be_held_again(daemon: &Daemon, label: &str, process: &mut Process, 
     assert_eq!(status["hp"]["present"], true, "{status:#}");
 }
 
-/// Kills a process and waits for its end; returns the time of the kill, and adds the duration to
-/// `times`.
+/// Kills a process and waits for its end; returns the time of the kill, and adds the duration.
 fn kill(process: &Process, times: &mut Vec<u64>) -> u64 {
     let pid = Pid::from_raw(process.pid().cast_signed()).expect("no process is 0");
     let descriptor = pidfd_open(pid, PidfdFlags::empty()).unwrap();
@@ -242,7 +236,7 @@ fn kill(process: &Process, times: &mut Vec<u64>) -> u64 {
     killed_ns
 }
 
-/// Waits for an event of that kind and process (0: of none) after number `seen`, and updates that;
+/// Waits for an event of that kind and process (0: of none) after number `seen`, which it updates;
 /// returns its time, ns.
 fn event_after(daemon: &Daemon, seen: &mut u64, kind: &str, pid: u32) -> u64 {
     until(&format!("an event {kind} of process {pid}"), || {

@@ -1,6 +1,5 @@
-//! `pillion demo`: repeatable byte by byte, and good enough on Orion's own traces.
-//!
-//! Orion's files are not part of the repository (`testing::data`).
+//! `pillion demo`: repeatable byte by byte, and good enough on Orion's own traces, which are not
+//! part of the repository (`testing::data`).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,6 @@ fn demo_json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ended.output).unwrap()
 }
 
-/// A number of the results, which must be there.
 fn number(results: &Value, pointer: &str) -> f64 {
     let value = results.pointer(pointer).and_then(Value::as_f64);
     value.unwrap_or_else(|| panic!("no number at {pointer} in {results:#}"))
@@ -148,9 +146,9 @@ fn by_default_pillion_protects_the_high_priority_job_and_lets_the_other_work() {
 
 /// Compares real processes, library and daemon on the device server with the same jobs and arrivals
 /// in the simulator. When this was written the differences were at most 1.3 % in the median, 4.2 %
-/// in the 95th percentile and 2.4 % in the rate; twice that is allowed, rounded up to whole
-/// numbers. The simulator lacks the replay's own check kernel after every 50th launch (2 % more
-/// launches), and its daemon's polls fall at other instants.
+/// in the 95th percentile and 2.4 % in the rate; twice that is allowed, in whole numbers. The
+/// simulator lacks the replay's check kernel after every 50th launch (2 % more), and its polls fall
+/// elsewhere.
 #[test]
 fn the_simulator_foretells_the_demo() {
     let seconds = "6";
@@ -229,7 +227,6 @@ fn expect_protection(results: &Value, ratio_max: f64) {
     assert!(number(results, "/phases/mps_pillion/be_launches_beside_hp") > 0.0);
 }
 
-/// The compute-bound rows of an Orion file, as a file.
 fn only_compute(orion: &Path, name: &str, folder: &Path) -> String {
     let text = std::fs::read_to_string(orion.join("model_kernels").join(name)).unwrap();
     let mut lines = text.lines();

@@ -1,5 +1,4 @@
-//! One process on two devices: a client of two daemons, each of which sees only its own device's
-//! work.
+//! One process on two devices: a client of two daemons, each of which sees only its device's work.
 
 use protocol::hello::JobClass;
 
@@ -9,8 +8,7 @@ const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 /// Counted alike by program, Pillion and device.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
-/// Checks that program, daemon and device server agree for one device, and that nothing is in
-/// flight.
+/// Program, daemon and device server agree for one device, and nothing is in flight.
 fn expect_equal(machine: &Machine, index: usize, daemon: &Daemon, label: &str, ended: &Ended) {
     let device = machine.gpu(index).counts(label);
     let totals = daemon.totals(label);
@@ -31,7 +29,6 @@ fn expect_equal(machine: &Machine, index: usize, daemon: &Daemon, label: &str, e
     assert_eq!(job["in_flight_ns"], 0, "{job:#}");
 }
 
-/// Runs `devices HOW 60` in both classes and compares the counts on both devices.
 fn expect_counts(how: &str) {
     let machine = Machine::start("mps", 2);
     let daemons = [0, 1].map(|index| machine.daemon(index, "name = \"orion\""));

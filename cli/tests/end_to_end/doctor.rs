@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::common::{Ended, Gpu, clean_command, collect, pillion};
 
-/// The doctor's result, without the caller's environment.
 fn doctor(gpu: Option<&Gpu>, arguments: &[&str], environment: &[(&str, &str)]) -> (Ended, Value) {
     let mut command = match gpu {
         Some(gpu) => gpu.command(pillion()),

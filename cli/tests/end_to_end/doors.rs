@@ -1,14 +1,11 @@
-//! A program runs as without Pillion, whichever way it finds the driver, and all parties count
-//! alike.
+//! A program runs as without Pillion, by whichever way it finds the driver, and counts agree.
 
 use protocol::hello::JobClass;
 
 use crate::common::{Gpu, Program};
 
-/// The exit status that `work` is given.
 const STATUS: &str = "7";
 
-/// Runs `work` alone and in both classes, and compares.
 fn expect_unchanged(program: Program, door: &str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     let arguments = [door, "40", STATUS];

@@ -8,14 +8,12 @@ use crate::events::{event_when, events, text};
 const HOLD_BE: &str =
     "[faults]\n[[faults.rules]]\nfault = \"xid\"\ncodes = [92]\naction = \"hold-be\"\n";
 
-/// A daemon that waits for NVML's reports.
 fn daemon(gpu: &Gpu) -> Daemon {
     let daemon = gpu.daemon(HOLD_BE);
     daemon.wait_for_reports();
     daemon
 }
 
-/// `pillion status`, with and without `--explain`, shows every part, or none.
 fn expect_shown(daemon: &Daemon, parts: &[&str], is_shown: bool) {
     let text = daemon.table() + &daemon.explained();
     for part in parts {
@@ -23,7 +21,6 @@ fn expect_shown(daemon: &Daemon, parts: &[&str], is_shown: bool) {
     }
 }
 
-/// The doctor's finding about the daemon.
 fn doctor(gpu: &Gpu, daemon: &Daemon) -> (String, String) {
     let said = gpu.tell(daemon, &["doctor", "--json"]).output;
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();

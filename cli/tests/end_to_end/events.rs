@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::common::{Daemon, Ended, Gpu, Process, collect, pillion, until};
 
-/// Exit status of `pillion events` without an answering daemon.
 const NO_DAEMON: i32 = 69;
 
 /// The events of the one daemon from `pillion events --json`.
@@ -31,7 +30,6 @@ fn told(ended: &Ended) -> Vec<Value> {
     daemon["events"].as_array().unwrap().clone()
 }
 
-/// Waits for an event of that kind that satisfies `is_it`.
 pub(crate) fn event_when(
     gpu: &Gpu,
     daemon: &Daemon,

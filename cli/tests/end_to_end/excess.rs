@@ -10,7 +10,6 @@ use crate::common::{Control, Daemon, Gpu, Process, Program, library, until};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A process of the job with memory in its account.
 fn client(gpu: &Gpu, daemon: &Daemon) -> Process {
     let job = gpu.job("job", "quota load 0 300 0").best_effort(daemon);
     let mut process = job.env("PILLION_MEMORY", "1GiB").start_until("ready");

@@ -1,8 +1,7 @@
-//! Every command's exit codes; an error names its file exactly once.
-//!
-//! The contract: 0 done; 1 failed; 2 usage or unusable input, nothing written; 69 the daemon is
-//! required and not reachable, where `status` and `events` without any daemon are 0; `run` passes
-//! the child's status on (128 + n for a signal), 126 and 127 as env(1).
+//! Every command's exit codes; an error names its file exactly once. The contract: 0 done; 1
+//! failed; 2 usage or unusable input, nothing written; 69 the daemon is required and not reachable,
+//! where `status` and `events` without any daemon are 0; `run` passes the child's status on (128 +
+//! n for a signal), 126 and 127 as env(1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,6 @@ use tempfile::TempDir;
 use crate::common::{Ended, Gpu, cargo_folder, clean_command, collect, pillion};
 use crate::help::every_command;
 
-/// A required daemon does not answer (`EX_UNAVAILABLE` of sysexits.h).
 const UNAVAILABLE: i32 = 69;
 
 /// Commands that ask a daemon, with their exit code where there is none.
@@ -60,7 +58,6 @@ const ASKS_NONE: [&str; 16] = [
     "profile check",
 ];
 
-/// Commands whose exit code depends on files.
 const BY_FILES: [&str; 1] = ["profile scrub"];
 
 /// Nonsensical words, and a part of the answer.
@@ -252,7 +249,6 @@ fn a_profile_that_cannot_be_read_is_2_and_one_of_the_environment_a_warning() {
     assert_eq!(collect(command).code(), 0);
 }
 
-/// Several kinds of unusable files.
 fn bad_files(folder: &Path) -> Vec<PathBuf> {
     let write = |name: &str, text: &[u8]| {
         let path = folder.join(name);

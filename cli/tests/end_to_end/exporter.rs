@@ -1,5 +1,4 @@
-//! `pillion exporter` with real daemons and real jobs: by TCP, as a file, and scraped by Prometheus
-//! itself.
+//! `pillion exporter` with real daemons and jobs: by TCP, as a file, and scraped by Prometheus.
 
 mod prometheus;
 
@@ -28,7 +27,6 @@ impl Exporter {
         Self::start_at(gpu, daemon.socket())
     }
 
-    /// An exporter for the daemon at this socket.
     fn start_at(gpu: &Gpu, socket: &Path) -> Self {
         let mut command = gpu.command(pillion());
         command.env("PILLION_SOCKET", socket);
@@ -44,12 +42,10 @@ impl Exporter {
         }
     }
 
-    /// Head and body of the answer to a request with these header lines.
     fn ask(&self, request: &str, headers: &str) -> (String, String) {
         ask(self.address, request, headers)
     }
 
-    /// The page, as text 0.0.4.
     fn page(&self) -> String {
         let (head, body) = self.ask("GET /metrics", "");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -70,7 +66,6 @@ fn ask(address: SocketAddr, request: &str, headers: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// The value of the one series of this name whose labels contain all of these.
 fn value(page: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let mut lines = page.lines().filter(|line| {
         let rest = line.strip_prefix(name);
@@ -82,8 +77,7 @@ fn value(page: &str, name: &str, labels: &[&str]) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// A service with a target that has ended its requests, and a training job with a quota that
-/// continues.
+/// A service with a target whose requests have ended, and a training job with a quota that runs on.
 fn jobs(gpu: &Gpu, daemon: &Daemon) -> [Process; 2] {
     let program = |name: &'static str| Program::Linked(name).path().display().to_string();
     let (ranges, steady) = (program("ranges"), program("steady"));

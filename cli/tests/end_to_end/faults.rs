@@ -14,7 +14,6 @@ fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
     gpu.job(label, "faulty")
 }
 
-/// Requests a launch; returns its result.
 fn ask(process: &mut Process) -> String {
     process.write("\n");
     process.next_line()
@@ -22,7 +21,6 @@ fn ask(process: &mut Process) -> String {
 
 const WELL: &str = "launch 0 wait 0";
 
-/// A daemon that waits for NVML's reports.
 fn daemon(gpu: &Gpu, rules: &str) -> Daemon {
     let daemon = gpu.daemon(&format!("[faults]\n{rules}"));
     daemon.wait_for_reports();
@@ -49,8 +47,7 @@ fn is_code(code: u64) -> impl Fn(&Value) -> bool {
     move |event| event["code"] == code
 }
 
-/// A launch of the process waits although `max_hold` is long over: another one's `max_hold` has
-/// passed in between.
+/// A launch of the process waits although `max_hold` is long over, as another one's has passed.
 fn expect_held(gpu: &Gpu, daemon: &Daemon, process: &mut Process, label: &str) {
     process.write("\n");
     daemon.wait_until_held(label);
@@ -148,8 +145,7 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
     gpu.inject("xid 64");
     event_when(&gpu, &daemon, "draining", |_| true);
     expect_held(&gpu, &daemon, &mut process, "held");
-    // The high-priority job continues. Starting another one gives a warning; it is accepted, and
-    // served.
+    // The high-priority job continues. Another one gets a warning, and is accepted and served.
     assert_eq!(ask(&mut hp), WELL);
     let mut second = faulty(&gpu, "hp2").high_priority(&daemon).start();
     second.wait_for("ready", 1);
@@ -208,7 +204,6 @@ fn a_gpu_that_fell_off_the_bus_is_drained_and_nvml_says_that_it_is_lost() {
     event_when(&gpu, &daemon, "draining", |_| true);
     event_when(&gpu, &daemon, "nvml-silent", |_| true);
     assert_eq!(ask(&mut hp), "launch 999 wait 999");
-    // The daemon lives on.
     assert_eq!(daemon.status()["daemon"]["pid"], daemon.pid());
 }
 

@@ -1,9 +1,7 @@
-//! The first process of a PID namespace, such as a container's main process, and its children.
-//!
-//! The kernel gives it no signal with a deadly default, whether its own namespace or the one around
-//! it sends the signal. So with SIGTERM's default it is not asked to end at all, with or without
-//! Pillion; with a handler of its own it is asked like any process. Its children are asked like any
-//! process.
+//! The first process of a PID namespace, such as a container's main process, and its children. The
+//! kernel gives it no signal with a deadly default, whether its own namespace or the one around it
+//! sends the signal. So with SIGTERM's default it is not asked to end at all, with or without
+//! Pillion; with a handler of its own it is asked like any process, as are its children.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,9 +20,9 @@ const LASTING_NS: &str = "100000000";
 /// As long as the tests' own timeout.
 const PATIENT_MS: &str = "60000";
 /// Forwards signals to its one child and ends like it, as `tini` and `docker run --init` do. A
-/// shell gives a background child no standard input of its own. The launcher does not report the
-/// child's end to standard error, as some shells do at times. It needs no child id in advance, as
-/// the child may be ready before.
+/// shell gives a background child no standard input. The launcher does not report the child's end
+/// to standard error, as some shells do, and needs no child id in advance, as the child may be
+/// ready before.
 const LAUNCHER: &str = "exec 3<&0 4>&2 2> /dev/null\n\
     trap 'kill -TERM $!' TERM\n\
     trap 'kill -INT $!' INT\n\
@@ -33,7 +31,6 @@ const LAUNCHER: &str = "exec 3<&0 4>&2 2> /dev/null\n\
     echo the job ended with $status\n\
     exit $status";
 
-/// A GPU with a daemon, and the program that makes namespaces.
 struct Stage {
     gpu: Gpu,
     daemon: Daemon,
@@ -51,7 +48,6 @@ impl Stage {
         }
     }
 
-    /// These words as a namespace's first process.
     fn job(&self, label: &str, words: &[&str]) -> Job {
         let job = self.gpu.job_of(label, &self.unshare).args(&FIRST[1..]);
         job.args(words)
@@ -60,7 +56,7 @@ impl Stage {
             .env("PILLION_DRAIN_MS", PATIENT_MS)
     }
 
-    /// Runs it alone and in both classes: same output, same end, and all its launches are complete.
+    /// Runs it alone and in both classes: same output and end, and all its launches are complete.
     /// Returns the run alone. `case` is the jobs' name.
     fn expect_same(&self, case: &str, words: &[&str], run: impl Fn(Job) -> Ended) -> Ended {
         let alone = run(self.job("alone", words));
@@ -174,7 +170,7 @@ fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_
     let program = Program::Linked("asked_to_end").path();
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         for place in ["launching", "synchronising"] {
-            // A shell traps nothing that is ignored when it starts, as SIGINT is for a test in a
+            // A shell traps nothing that is ignored at its start, as SIGINT is for a test in a
             // shell's background.
             let env = ["/usr/bin/env", "--default-signal=INT"];
             let launcher = ["/bin/sh", "-c", LAUNCHER, text(&program), "default", place];
@@ -188,8 +184,7 @@ fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_
     }
 }
 
-/// SIGTERM has no effect on it; frozen and drained it ends, by an exit status, as it cannot kill
-/// itself.
+/// SIGTERM has no effect on it; frozen and drained it exits, as it cannot kill itself.
 #[test]
 fn the_first_process_of_a_namespace_is_stopped_with_nothing_in_flight() {
     let stage = Stage::new();

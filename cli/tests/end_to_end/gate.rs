@@ -15,8 +15,7 @@ fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
     const MAX_HOLD_NS: u64 = 20_000_000;
     for sharing in ["mps", "timeslice"] {
         let (gpu, daemon) = Gpu::with_daemon(sharing, "name = \"temporal\"\nmax_hold_ms = 20");
-        // The job never synchronises, so only Pillion's own events could show that its work is
-        // done.
+        // The job never synchronises, so only Pillion's own events can show that its work is done.
         let hp = gpu.hang(&daemon);
         let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         daemon.wait_until_held("be");
@@ -70,8 +69,8 @@ fn a_signal_ends_the_wait_and_its_handler_runs() {
     let mut be = gpu.job("be", "handler").best_effort(&daemon).start();
     be.wait_for("ready", 1);
     daemon.wait_until_held("be");
-    // Repeatedly: a signal between two sleeps of the waiting thread runs its handler and goes
-    // unnoticed. Nothing else ends this wait, which may last a minute.
+    // Repeatedly: a signal between two sleeps of the thread runs its handler unnoticed. Nothing
+    // else ends this wait, which may last a minute.
     until("the end of the wait", || {
         let is_running = be.is_running();
         if is_running {
@@ -142,8 +141,7 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
     }
 }
 
-/// Errors belong to the call that caused them, and a launch that cannot start does not wait at the
-/// gate.
+/// Errors belong to the call that caused them; a launch that cannot start does not wait.
 #[test]
 fn a_refused_launch_returns_its_code_while_others_are_held() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
@@ -192,8 +190,8 @@ fn tiny_kernels_are_held_like_large_ones() {
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }
 
-/// Runs `steady`, whose kernels are in this class, beside a high-priority job that computes for
-/// ever; returns its job's totals after a few rounds.
+/// Runs `steady` with kernels of this class beside a high-priority job that computes for ever;
+/// returns its job's totals after a few rounds.
 fn beside_a_computing_job(class: &str, max_hold_ms: u32) -> serde_json::Value {
     let gpu = Gpu::start("mps");
     let policy = format!("name = \"orion\"\nmax_hold_ms = {max_hold_ms}");

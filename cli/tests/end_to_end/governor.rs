@@ -1,5 +1,4 @@
-//! The daemon's readings of a device whose clock depends on power, and of one that reports its busy
-//! SMs, on the virtual clock.
+//! Readings of a device whose clock depends on power, and one with busy SMs, in virtual time.
 
 use protocol::hello::{JobClass, ask_status};
 use serde_json::{Value, json};
@@ -17,7 +16,6 @@ fn status(clocked: &Clocked) -> Value {
     serde_json::from_str(&status).expect("a status is JSON")
 }
 
-/// The output of `pillion` for people.
 fn told(clocked: &Clocked, words: &[&str]) -> String {
     let mut pillion = clean_command(pillion());
     pillion.env("PILLION_SOCKET", clocked.path("pillion.sock"));

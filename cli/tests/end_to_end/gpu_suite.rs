@@ -1,8 +1,7 @@
-//! The GPU suite (`benches/gpu`) packs, runs on a software GPU, and ends properly in every case.
-//!
-//! It is meant for machines with a GPU, where people run it; these tests keep it from rotting. Most
-//! of it runs with an interpreter without PyTorch, and parts that need PyTorch must say so. One
-//! test, if PyTorch is installed, runs small programs of it in every state of whole programs: their
+//! The GPU suite (`benches/gpu`) packs, runs on a software GPU, and ends properly in every case. It
+//! is meant for machines with a GPU, where people run it; these tests keep it from rotting. Most of
+//! it runs with an interpreter without PyTorch, and parts that need PyTorch must say so. One test,
+//! if PyTorch is installed, runs small programs of it in every state of whole programs: their
 //! results mean nothing there and are not judged, Pillion's counts are.
 
 use std::path::{Path, PathBuf};
@@ -41,7 +40,6 @@ fn suite() -> PathBuf {
     workspace().join("benches/gpu")
 }
 
-/// The package that `pack` makes of this test's build.
 struct Packed {
     python: PathBuf,
     folder: TempDir,
@@ -63,8 +61,7 @@ impl Packed {
         self.folder.path().join(name)
     }
 
-    /// `run` with these arguments, on a software GPU of its own, always with an interpreter without
-    /// PyTorch.
+    /// `run` with these arguments, on its own software GPU, with an interpreter without PyTorch.
     fn run(&self, arguments: &[&str]) -> Command {
         self.run_with(&self.without_torch(), arguments)
     }
@@ -89,7 +86,6 @@ impl Packed {
         path
     }
 
-    /// Runs some parts to their end, into a folder of this name.
     fn finished(&self, parts: &str, out: &str, more: &[&str]) -> Ended {
         self.finished_with(&self.without_torch(), parts, out, more)
     }
@@ -100,8 +96,7 @@ impl Packed {
         Process::start("gpu suite", command).finish_whenever()
     }
 
-    /// An interpreter whose programs attach, report like programs of the suite, and hang if they
-    /// are of GPT, with a child.
+    /// An interpreter whose programs attach and report like the suite's; GPT's hang, with a child.
     fn with_programs_that_hang(&self) -> PathBuf {
         let path = self.path("no-torch");
         let script = format!(
@@ -132,7 +127,6 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The results for the bounds of a part.
 fn held(document: &Value) -> Vec<Option<bool>> {
     let bounds = document["bounds"].as_array().expect("a list of bounds");
     bounds.iter().map(|bound| bound["held"].as_bool()).collect()
@@ -193,7 +187,6 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
     assert_eq!(points("model") + skipped, points("share"), "{model:#}");
     let tar = packed.path("out").join("results-software-gpu.tar.gz");
     assert!(tar.is_file(), "{ended:#?}");
-    // Only its output is left.
     let left: Vec<_> = std::fs::read_dir(packed.folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -205,8 +198,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
 #[test]
 fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
     let packed = Packed::new();
-    // Less than `cost` takes to calibrate its many processes, and more than the following part
-    // needs to be tried.
+    // Less than `cost` takes to calibrate its processes, more than the next part needs to be tried.
     let ended = packed.finished("cost,doors", "out", &["--budget", "1"]);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let cost = packed.document("out", "cost");
@@ -233,8 +225,7 @@ fn a_program_that_hangs_is_named_and_costs_no_other_its_result() {
     let row = |program: &str| rows.iter().find(|row| row["program"] == program);
     let right = row("resnet50-inference").unwrap_or_else(|| panic!("{document:#} {ended:#?}"));
     assert_eq!(right["differs"], 0, "{document:#}");
-    // Whether all of its runs are over or the part is first: it names the program that it waits
-    // for.
+    // In any case it names the program that it waits for.
     let hangs = row("gpt-training-amp").map_or(&document["why"], |row| &row["failed"]);
     assert!(
         hangs.to_string().contains("gpt-training-amp"),

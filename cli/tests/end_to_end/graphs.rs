@@ -126,8 +126,7 @@ fn graphs_compute_under_pillion_as_without_and_all_three_count_alike() {
         expect_equal_graph_counts(&gpu, class, &ended, &daemon);
         let (totals, device) = (daemon.totals(class), gpu.counts(class));
         assert_eq!(totals["panics_caught"], 0);
-        // The device takes the memory of a captured allocation at once; Pillion counts requests
-        // outside captures.
+        // The device takes captured memory at once; Pillion counts requests outside captures.
         let [counted, taken] =
             [&totals, &device].map(|counts| counts["allocated_bytes"].as_u64().unwrap());
         assert_eq!(counted + CAPTURED_BYTES, taken);
@@ -138,9 +137,8 @@ fn graphs_compute_under_pillion_as_without_and_all_three_count_alike() {
 // census: H15, I1
 #[test]
 fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks() {
-    // High-priority work that begins and ends all the time, and work that never ends: beside the
-    // first, the machine determines how often the other is held; beside the second it is every
-    // time.
+    // High-priority work that begins and ends all the time, where the machine determines how often
+    // the other is held; and work that never ends, beside which it is every time.
     for hp_ends in [true, false] {
         let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 5");
         let hp = if hp_ends {

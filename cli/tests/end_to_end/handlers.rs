@@ -1,6 +1,6 @@
-//! The kernel's information for an application's signal handler, and the state while it runs:
-//! arguments, the interrupted thread's context, flags, masks and stacks. The library is not in
-//! between, so all of it is exactly as without it (`flags.c`).
+//! What the kernel gives an application's signal handler: arguments, the interrupted thread's
+//! context, flags, masks and stacks. The library is not in between: all is as without it
+//! (`flags.c`).
 
 use std::fs;
 
@@ -14,7 +14,6 @@ const SENT: &str = "handles TERM, sent by the parent of its user\n";
 /// A handler's output for the second signal, which the program has raised.
 const RAISED: &str = "handles TERM, raised by itself of its user\n";
 
-/// Whether the first thread of the process sleeps in a system call.
 fn is_asleep(process: &Process) -> bool {
     let pid = process.pid();
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).unwrap_or_default();

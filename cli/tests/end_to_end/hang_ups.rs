@@ -9,7 +9,6 @@ use rustix::process::Signal;
 
 use crate::common::{Daemon, Gpu, Process, try_until, until};
 
-/// The name of the library's threads.
 const HELPER: &str = "pillion";
 const LISTENER: &str = "pillion-hangup";
 
@@ -22,8 +21,7 @@ const RECVFROM: &str = match cfg!(target_arch = "x86_64") {
 /// If the library polls by the clock, it polls four times in this time.
 const IDLE_NS: u64 = 1_000_000_000;
 
-/// Processes of one user: more than a daemon serves at once, which hangs up on those silent for the
-/// longest.
+/// Processes of one user: more than a daemon serves at once, which hangs up on the longest silent.
 const MANY: usize = 40;
 /// [`MANY`] for a long run: a daemon accepts 192 of one user by default.
 const MANY_LONG: usize = 150;
@@ -39,7 +37,6 @@ fn start(gpu: &Gpu, daemon: &Daemon, way: &str) -> Process {
     job.high_priority(daemon).start()
 }
 
-/// A job that will learn of the daemon's death.
 fn lost(gpu: &Gpu, daemon: &Daemon, way: &str) -> Process {
     let mut job = start(gpu, daemon, way);
     job.wait_for("attached", 1);
@@ -57,7 +54,6 @@ fn tasks(process: &Process) -> impl Iterator<Item = PathBuf> {
         .map(|task| task.unwrap().path())
 }
 
-/// Whether a thread of the library's waits in `recv`.
 fn is_listening(process: &Process) -> bool {
     let says = |task: &PathBuf, file: &str| fs::read_to_string(task.join(file)).unwrap_or_default();
     tasks(process).any(|task| {

@@ -43,8 +43,7 @@ fn visit(path: &[&str], seen: &mut Vec<String>) {
     }
 }
 
-/// All commands that do something, with their parents, such as `config check`; each must have help
-/// with an example.
+/// All commands that do something, such as `config check`; each must have help with an example.
 pub(crate) fn every_command() -> Vec<String> {
     let mut seen = Vec::new();
     visit(&[], &mut seen);

@@ -31,8 +31,7 @@ fn profile(gpu: &Gpu) -> PathBuf {
     path
 }
 
-/// Runs `identity` in both classes with reused handles, and checks that exactly the launches of
-/// "other" count as unknown.
+/// Runs `identity` in both classes with reused handles: only launches of "other" are unknown.
 fn expect_known(what: &str, count: &str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {

@@ -67,8 +67,8 @@ fn another_dlsym_is_preloaded_before_or_after_ours() {
 
 #[test]
 fn another_getenv_and_another_dlsym_are_preloaded_around_ours() {
-    // With that `dlsym` before that `getenv` the two conflict, with or without us: a `dlsym` that
-    // calls instead of jumping makes `RTLD_NEXT` mean what comes after itself.
+    // With that `dlsym` before that `getenv` the two conflict, with or without us: calling instead
+    // of jumping makes `RTLD_NEXT` mean what comes after itself.
     for preloads in [
         [GETENV, DLSYM, OURS],
         [OURS, GETENV, DLSYM],

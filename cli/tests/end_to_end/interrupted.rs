@@ -1,4 +1,4 @@
-//! `pillion stop` that is itself told to end.
+//! `pillion stop` that is itself asked to end.
 
 use std::fs;
 
@@ -7,7 +7,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Control, Daemon, Gpu, HANG, Process, until, write_script};
 
-/// `pillion stop` of that job, which asks MPS by a script.
 fn stopping(gpu: &Gpu, daemon: &Daemon, job: &str, script: &str) -> Process {
     let control = Control::new(gpu);
     write_script(&control.program(), script);
@@ -32,8 +31,7 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
     let ids = until("MPS to be asked", || fs::read_to_string(&asking).ok());
     stop.signal(Signal::TERM);
     let ended = stop.finish_untold();
-    // On a machine so busy that its time was over before the signal came, the stop goes on; the
-    // exit code shows that.
+    // Where a busy machine delays the signal past the stop's time, the exit code shows that.
     if ended.status.code().is_some() {
         assert!(ended.output.contains("in time"), "{ended:#?}");
         testing::ignore("the machine is too busy for it: MPS answered before the signal");

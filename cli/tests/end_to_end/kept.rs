@@ -15,7 +15,6 @@ fn load(gpu: &Gpu, daemon: &Daemon, label: &str) -> Job {
     job.without_profile()
 }
 
-/// Waits until the job knows the kernel's duration.
 fn learn(daemon: &Daemon, label: &str) {
     daemon.job_when(label, "a kernel is learnt", |job| {
         job["totals"]["kernels_learnt"].as_u64() > Some(0)
@@ -26,8 +25,7 @@ fn learn(daemon: &Daemon, label: &str) {
 fn teach(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let mut job = load(gpu, daemon, label).start();
     learn(daemon, label);
-    // The job takes a note half a second after the first completion that it sees, which is in the
-    // first round.
+    // The job takes a note half a second after its first seen completion, in the first round.
     job.wait_for_new("round", 40);
     job
 }
@@ -38,15 +36,14 @@ fn listed(gpu: &Gpu, daemon: &Daemon) -> Vec<Value> {
     document["programs"].as_array().unwrap().clone()
 }
 
-/// Waits until an entry is kept; returns it.
 fn wait_until_kept(gpu: &Gpu, daemon: &Daemon) -> Value {
     until("something that is kept", || listed(gpu, daemon).pop())
 }
 
 /// Runs the program again in this class, and shows that no launch was unknown.
 fn expect_known(gpu: &Gpu, daemon: &Daemon, label: &str, job: Job) {
-    // On a busy disk the daemon may still be writing the previous run's entry, and a job does not
-    // wait for that. The answer to this query comes after it.
+    // The daemon may still be writing the previous entry to a busy disk, and no job waits for that.
+    // The answer to this query comes after it.
     let path = Program::Linked("load").path();
     let arguments = ["profile", "learnt", path.to_str().unwrap()];
     gpu.tell(daemon, &arguments).expect_success();

@@ -1,8 +1,7 @@
 //! Durations of best-effort kernels are learnt in unmodified programs: a job without a profile, or
-//! with a wrong one, is bounded by what its kernels really take.
-//!
-//! Compared times are the device's own, on the virtual clock: replays, daemon and device server
-//! wait for each other, so the results are the same on every machine.
+//! with a wrong one, is bounded by what its kernels really take. Compared times are the device's
+//! own, on the virtual clock: replays, daemon and device server wait for each other, so the results
+//! are the same on every machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,8 +29,7 @@ kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 s
 launch 0 x20
 ";
 
-/// An iteration of ten kernels that fill the device for 5 ms, in one wave: once started they cannot
-/// be stopped.
+/// Ten kernels that fill the device for 5 ms, in one wave: once started they cannot be stopped.
 const BE_TRACE: &str = "\
 pillion-trace 1
 device V100-SXM2-16GB
@@ -39,8 +37,8 @@ kernel class=memory grid=80,1,1 block=1024,1,1 shared_bytes=65536 registers=32 s
 launch 0 x10
 ";
 
-/// An iteration of four such kernels and then 400 of 100 µs: the daemon's default is right for
-/// these, and nearly for the mean of all.
+/// Four such kernels and then 400 of 100 µs, for which the daemon's default is right, as it nearly
+/// is for the mean of all.
 const MIXED_TRACE: &str = "\
 pillion-trace 1
 device V100-SXM2-16GB
@@ -67,7 +65,6 @@ struct Outcome {
     be: Value,
 }
 
-/// Processes that share a software GPU on the virtual clock.
 struct Stage {
     folder: TempDir,
     /// Of the requests' arrivals.
@@ -168,8 +165,8 @@ impl Stage {
         replay
     }
 
-    /// Queries the kept entry of the program, so that the daemon has read it from the disk: a job
-    /// waits for it at most a quarter of a second of real time.
+    /// Queries the program's entry, so that the daemon has read it from the disk: a job waits for
+    /// it at most a quarter of a second of real time.
     fn warm_kept(&self) {
         let mut command = clean_command(pillion());
         let program = cargo_folder().join("pillion-replay");
@@ -185,7 +182,6 @@ impl Stage {
     }
 }
 
-/// A profile with `times` the durations of a trace's kernels.
 fn profile_of(trace: &Path, times: f64) -> String {
     let trace = Trace::read(trace).unwrap();
     let mut profile = Profile::from_trace(&trace);
@@ -285,7 +281,6 @@ fn total(outcome: &Outcome, counter: &str) -> u64 {
     outcome.be["totals"][counter].as_u64().unwrap()
 }
 
-/// Three runs of [`play`], each with other arrivals.
 fn play_thrice(told: Told) -> [Outcome; 3] {
     [1, 2, 3].map(|seed| {
         let stage = Stage {
@@ -310,8 +305,8 @@ fn without_a_profile_or_with_a_wrong_one_a_job_is_bounded_by_what_its_kernels_ta
             let is_near = (3_500..=7_000).contains(&charged_us);
             assert!(is_near, "{told:?}: {charged_us} us each");
         }
-        // Of 120 requests some meet one kernel by chance, and one or two meet two: in one run the
-        // 95th percentile is 6.9 to 9.3 ms with any profile, depending on a few microseconds.
+        // Of 120 requests some meet one kernel by chance, one or two meet two: in one run the 95th
+        // percentile is 6.9 to 9.3 ms with any profile, depending on a few microseconds.
         let of = |of: fn(&Outcome) -> f64| (mean(&outcomes, of), mean(&right, of));
         let (p95_ms, right_ms) = of(|outcome| outcome.hp_p95_ms);
         assert!(p95_ms <= right_ms * 1.05, "{told:?}: {p95_ms} {right_ms}");
@@ -351,8 +346,8 @@ fn a_request_meets_fewer_long_kernels_among_short_ones_because_they_are_learnt()
 }
 
 /// Streams that cuDNN and cuBLAS make keep our events out of the legacy stream. On an H200 a step
-/// of ResNet-50 took 145 ms with them beside an idle high-priority job, instead of 6.5 ms, as the
-/// stream was queried every 500 us.
+/// of ResNet-50 took 145 ms with them beside an idle high-priority job, not 6.5 ms, as the stream
+/// was queried every 500 us.
 #[test]
 fn a_job_with_the_streams_of_libraries_gets_nearly_as_much_as_one_without() {
     let short = MIXED_TRACE
@@ -421,7 +416,6 @@ fn the_status_has_the_share_of_gpu_time_that_is_known_of_jobs_in_either_class() 
     assert_eq!(shares("be"), [100.0, 100.0]);
 }
 
-/// Waits until the shares of a job are these, and checks that people see them.
 fn wait_for_shares(daemon: &Daemon, label: &str, known_pct: f64, classed_pct: f64) {
     daemon.job_when(label, "the shares of its GPU time", |job| {
         job["gpu_time_known_pct"] == known_pct && job["gpu_time_classed_pct"] == classed_pct
@@ -457,8 +451,7 @@ fn nothing_of_a_job_without_a_profile_is_known_until_it_is_learnt() {
     }
 }
 
-/// Whether `long` is learnt and reported as too long: it takes 2 ms, and unknown kernels are
-/// assumed to take 100 µs.
+/// Whether `long` is learnt and shown as too long: it takes 2 ms, unknown kernels count as 100 µs.
 fn is_named(job: &Value) -> bool {
     // The job may not be attached yet.
     let kernels = job["too_long"].as_array().into_iter().flatten();
@@ -487,8 +480,7 @@ fn where_only_the_application_sees_completion_durations_are_learnt_from_its_wait
 #[test]
 fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_off() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
-    // Beside its work no kernel is found to exceed its stated duration, so it pauses for as long as
-    // several kernels of the other.
+    // Beside it no kernel is found to exceed its stated duration, so it pauses for several of them.
     let hp = gpu.job("hp", "steady 20").high_priority(&daemon).start();
     until("a latency that is known", || {
         daemon.status()["policy"]["hp_latency_ns"].as_u64()

@@ -1,9 +1,7 @@
 //! Threads that leave a driver call without returning from it end as without us, and the library
-//! serves later callers.
-//!
-//! The driver is one of five functions (`pausing_driver.c`) whose `cuCtxSynchronize` never returns.
-//! The first context is created after that call was left: the library then looks for a daemon,
-//! which shows that it does not believe itself inside the call.
+//! serves later callers. The driver is one of five functions (`pausing_driver.c`) whose
+//! `cuCtxSynchronize` never returns. The first context is created after that call was left: the
+//! library then looks for a daemon, which shows that it does not believe itself inside the call.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! Programs whose C library cannot load the preload library: `pillion run` starts them without it,
-//! and reports that.
-//!
-//! No newer C library is at hand. So the library beside a copy of `pillion` needs a version, and a
-//! function, that no C library has; it is linked against a stand-in for one that has both.
+//! and reports that. No newer C library is at hand. So the library beside a copy of `pillion` needs
+//! a version, and a function, that no C library has; it is linked against a stand-in with both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +11,8 @@ use tempfile::TempDir;
 use crate::common::{Ended, clean_command, collect, copy_program, pillion, tools};
 
 const VERSION: &str = "GLIBC_2.99";
-/// The message about the job.
 const WITHOUT: &str = "the job runs without Pillion";
 
-/// A copy of `pillion` with such a library beside it.
 struct Newer {
     folder: TempDir,
 }
@@ -147,8 +143,8 @@ fn what_leads_to_the_library_is_left_out_and_what_the_user_preloads_is_not() {
     assert!(!ended.output.contains("LD_LIBRARY_PATH"), "{ended:#?}");
 }
 
-/// A runtime's steps for a container whose root has this machine's programs: it mounts as the CDI
-/// file says, runs the hook before it changes the root, then the entry point.
+/// A runtime's steps for a container with this machine's programs: it mounts as the CDI file says,
+/// runs the hook before it changes the root, then the entry point.
 #[test]
 fn a_container_whose_image_cannot_load_the_library_starts_without() {
     let newer = Newer::build();

@@ -1,6 +1,5 @@
-//! `pillion demo --gpu` as on a machine with a GPU, on a software GPU that stands in for this
-//! machine's: real clock, PTX, calibration by events, phases according to the available MPS. A
-//! software GPU must never be reported as anything else.
+//! `pillion demo --gpu` as on a machine with a GPU, on a software GPU in its place: real clock,
+//! PTX, calibration by events, phases according to the available MPS. It must never pass for a GPU.
 
 use std::path::Path;
 
@@ -30,7 +29,6 @@ fn number(results: &Value, pointer: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no number at {pointer} in {results:#}"))
 }
 
-/// All parties counted alike: programs, the kernels on the device, and Pillion.
 fn expect_counts_to_agree(results: &Value, phases: &[&str]) {
     let counts = results["counts"].as_object().unwrap();
     let mut found: Vec<&str> = counts.keys().map(String::as_str).collect();
@@ -123,8 +121,7 @@ fn where_the_control_daemon_of_mps_runs_its_phases_are_run_too() {
     expect_counts_to_agree(&results, &phases);
 }
 
-/// The modelled durations of the kernels that calibration chose, and the trace's, ns of one
-/// request.
+/// One request's durations, ns: as modelled for the calibrated kernels, and the trace's.
 fn modelled_and_asked_ns(folder: &Path) -> (Vec<u64>, Vec<u64>) {
     let text = std::fs::read_to_string(folder.join("calibration.json")).unwrap();
     let calibration: Value = serde_json::from_str(&text).unwrap();
@@ -299,7 +296,7 @@ fn the_ptx_of_every_kernel_is_taken_by_ptxas_for_all_architectures_with_the_regi
                 };
                 let kernel = &asked[index.parse::<usize>().unwrap()];
                 // Memory-bound kernels use what they need; a chain with a register too few would
-                // have been optimised away by the compiler.
+                // have been optimised away.
                 let near = kernel.registers * 3 / 4..=kernel.registers * 5 / 4 + 8;
                 let is_right = name.starts_with("pillion_memory") || near.contains(&used);
                 assert!(

@@ -1,6 +1,5 @@
-//! Real jobs, the real preload library, the real daemon, on the software GPU in real time.
-//!
-//! Each program's output, counts and end are compared with a run without Pillion, with the daemon's
+//! Real jobs, the real preload library, the real daemon, on the software GPU in real time. Each
+//! program's output, counts and end are compared with a run without Pillion, with the daemon's
 //! status and with the device server's own counters. The C programs are in `tests/programs`;
 //! `common` builds everything. Times are nanoseconds (`_ns`) or milliseconds (`_ms`).
 #![expect(

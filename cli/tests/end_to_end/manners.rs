@@ -1,4 +1,4 @@
-//! A guest in another process does not take signals, change the process, wait, work at load, work
+//! A guest in another process takes no signals, does not change the process, wait, work at load or
 //! after the end, or depend on a place.
 
 use protocol::hello::JobClass;
@@ -7,7 +7,6 @@ use crate::common::{Daemon, Gpu, Job, Program, library};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 
-/// Runs a linked program alone and in both classes, and compares its output and its end.
 fn expect_same(program: &'static str, arguments: &[&str]) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", Program::Linked(program));
@@ -35,8 +34,7 @@ fn calls_from_destructors_and_after_main_are_answered_as_by_the_driver() {
     expect_same("late", &[]);
 }
 
-/// A process whose driver is in its null mode, so that every system call and every lock would be
-/// ours.
+/// A process with its driver in null mode, so that every system call and lock would be ours.
 fn quiet(gpu: &Gpu, daemon: &Daemon, class: JobClass, how: &str) -> Job {
     let job = gpu.job(class.name(), "quiet");
     job.args(&[how, "20000"])

@@ -37,14 +37,13 @@ const HELD: &str = "held";
 const LASTING_NS: [u64; 4] = [150_000_000, 600_000_000, 2_400_000_000, 6_000_000_000];
 /// The number of these kernels; nothing launched after them is complete before they are.
 const LASTING: u64 = 2;
-/// A process's limit on waiting for work in flight: longer than the longest kernels, and shorter
-/// than the tests' timeout. So a process stopped with a lock that the wait needs (docs/limits.md)
-/// ends late, and a hang is visible.
+/// Limit on a process's wait for work in flight: longer than the longest kernels, shorter than the
+/// tests' timeout. A process stopped with a lock that the wait needs (docs/limits.md) ends late; a
+/// hang is visible.
 const DRAIN_MS: &str = "30000";
 /// Cells of one row at a time.
 const AT_ONCE: usize = 3;
 
-/// The program that is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     /// `asked_to_end.c` with this disposition.
@@ -69,8 +68,7 @@ fn cells() -> impl Iterator<Item = Cell> {
         .flat_map(|signal| PLACES.map(|place| Cell { signal, place }))
 }
 
-/// Two GPUs with a daemon each: one for running jobs, and one where best-effort jobs are held, one
-/// at a time.
+/// Two GPUs with a daemon each: for running jobs, and for held best-effort jobs, one at a time.
 struct Stage {
     gpu: Gpu,
     daemon: Daemon,
@@ -112,7 +110,6 @@ impl Stage {
             .unwrap_or(0)
     }
 
-    /// Waits until the job has reached the place for the signal.
     fn wait_until_there(&self, place: &str, label: &str) {
         if place == HELD {
             self.held.inject("xid 92");
@@ -187,7 +184,6 @@ impl Stage {
     }
 }
 
-/// All its launches are complete when it has ended.
 fn expect_drained(gpu: &Gpu, daemon: &Daemon, label: &str) {
     daemon.wait_for_clients(label, 0);
     let counts = gpu.counts(label);
@@ -217,9 +213,8 @@ impl Row {
                 .arg(program)
                 .arg(place),
             Self::Pipeline => {
-                // Job control gives the pipeline a group of its own. In the foreground, because a
-                // shell that has not reached its `wait` yet forgets a job that ends in the
-                // background.
+                // Job control gives the pipeline its own group; in the foreground, as a shell that
+                // is not in its `wait` yet forgets a job that ends in the background.
                 let text = format!(
                     "set -m -o pipefail\n\
                      {} default {place} | (trap '' TERM INT; echo pids $(cut -d' ' -f5 /proc/self/stat); exec cat)\n\
@@ -240,7 +235,6 @@ impl Row {
         }
     }
 
-    /// Starts it, sends the signal once it is ready and at its place, and waits for its end.
     fn signalled(
         self,
         job: Job,
@@ -270,8 +264,8 @@ impl Row {
         }
     }
 
-    /// Its standard error. Python's last line only: the line before names the interrupted line of
-    /// the script, which varies; a shell names processes by their ids.
+    /// Its standard error: of Python the last line, as the one before names the interrupted line of
+    /// the script; a shell's has process ids.
     fn complaint(self, ended: &Ended) -> Option<&str> {
         match self {
             Self::C(_) => Some(&ended.errors),
@@ -378,7 +372,6 @@ impl Loader {
         }
     }
 
-    /// The output and end of a parent of DataLoader workers that is signalled there.
     fn signalled(
         &mut self,
         cell: Cell,
@@ -466,7 +459,6 @@ fn the_parent_of_a_dataloaders_workers_ends_as_without_us() {
                 let before = Stage::completed(gpu, label);
                 let is_sent = || {
                     is_with_work = Stage::completed(gpu, label) - before < LASTING;
-                    // Python's own handler only sets a flag: the launch has to return first.
                     if is_held && cell.signal == Signal::INT {
                         stage.resume();
                     }

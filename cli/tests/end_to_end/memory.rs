@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::common::{Daemon, Ended, Gpu, Program};
 
-/// Counted by all three under the same name.
 const COUNTED: [&str; 5] = [
     "allocations",
     "allocated_bytes",
@@ -30,7 +29,6 @@ enum Named {
     No,
 }
 
-/// Runs a family alone and in both classes, and compares.
 fn expect_equal(family: &str, named: Named) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Linked("memory");

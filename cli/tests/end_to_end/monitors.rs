@@ -15,7 +15,6 @@ const QUOTA_MIB: u64 = 1 << 10;
 const HELD_MIB: u64 = 300;
 const OTHER_MIB: u64 = 64;
 
-/// A job with device memory, and a process outside with some.
 struct Two {
     gpu: Gpu,
     daemon: Daemon,
@@ -64,7 +63,6 @@ impl Two {
         command
     }
 
-    /// nvidia-ml-py's output, by the arguments of [`Two::inside`] or outside.
     fn monitor(&self, job: Option<(&str, &str)>) -> Value {
         let mut command = self.python("pynvml");
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -78,7 +76,6 @@ impl Two {
         document["devices"][0].take()
     }
 
-    /// All processes with device memory.
     fn everybody(&self) -> Vec<(u32, u64)> {
         let mut all = vec![
             (self.job.pid(), HELD_MIB * MIB),
@@ -194,7 +191,7 @@ fn gpustat_and_nvitop_in_a_job_show_what_the_job_has() {
     );
 }
 
-/// The program is linked with NVML, finds it with `dlsym`, and asks in a child of a fork, with
+/// The program is linked with NVML, finds it with `dlsym`, and asks in a child of a fork that has
 /// memory of its own.
 #[test]
 fn a_program_that_holds_memory_is_told_by_nvml_what_the_driver_tells_it() {
@@ -221,8 +218,7 @@ fn a_program_that_holds_memory_is_told_by_nvml_what_the_driver_tells_it() {
         assert_eq!(ended.asked(&format!("{way}_own")), 1, "{way}: {ended:#?}");
     }
     assert_eq!((asked("driver_total"), asked("driver_free")), (512, 384));
-    // Without a daemon each process keeps the quota by itself, and the other processes of the job
-    // are unknown.
+    // Without a daemon each process keeps the quota by itself; the job's others are unknown.
     let nowhere = std::path::Path::new("/nowhere/pillion.sock");
     let ended = start(Some("512MiB"), nowhere);
     for (way, used) in [("linked", 128), ("found", 128), ("forked", 0)] {

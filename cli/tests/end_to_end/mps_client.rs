@@ -1,11 +1,10 @@
-//! Pillion's own programs never become clients of MPS: a process that initialises CUDA stays one
-//! for life, and keeps clients of other users waiting.
+//! Pillion's own programs never become clients of MPS: initialising CUDA makes a client for life,
+//! which keeps other users' clients waiting.
 
 use std::os::unix::net::UnixListener;
 
 use crate::common::{Gpu, clean_command, collect, driver_folder, pillion};
 
-/// Connections since the last call.
 fn connections(listener: &UnixListener) -> usize {
     std::iter::from_fn(|| listener.accept().ok()).count()
 }

@@ -1,6 +1,5 @@
-//! The control daemon of MPS: NVIDIA's own, which answers without a GPU, and the stand-in, which
-//! gives the same answers and has servers and clients besides (`softgpu/mps`; `docs/mps.md` lists
-//! the queries).
+//! The control daemon of MPS: NVIDIA's own, which answers without a GPU, and the stand-in with the
+//! same answers, and servers and clients besides (`softgpu/mps`; `docs/mps.md` lists the queries).
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -25,7 +24,6 @@ use crate::real_driver::brought;
 
 /// Releases of NVIDIA's that were queried.
 const RELEASES: [&str; 3] = ["535", "550", "555"];
-/// Another user than root.
 const OTHER: u32 = 4321;
 /// Exit status of a program whose call failed (`cuda_min.h`).
 const CUDA_FAILED: i32 = 90;
@@ -38,7 +36,6 @@ struct Mps {
 }
 
 impl Mps {
-    /// NVIDIA's of a release.
     fn real(release: &str) -> Self {
         let root = brought(&format!("R{release}"));
         let libraries = root.join("usr/lib/x86_64-linux-gnu/nvidia/current");
@@ -72,7 +69,6 @@ impl Mps {
         mps
     }
 
-    /// A daemon of ours that manages it.
     fn managed(&self, gpu: &Gpu) -> Daemon {
         let program = self.words();
         let start = [program.as_slice(), &["-d".to_owned()]].concat();
@@ -119,12 +115,10 @@ impl Mps {
         self.run(&["-d"]).expect_success();
     }
 
-    /// The program's answer to a text on its standard input.
     fn say(&self, text: &str) -> Ended {
         self.say_as(&[], text)
     }
 
-    /// [`Self::say`], run by these words.
     fn say_as(&self, words: &[&str], text: &str) -> Ended {
         let mut command = clean_command("sh");
         command.args(["-c", "text=$1; shift; printf %s \"$text\" | \"$@\"", "sh"]);
@@ -132,7 +126,6 @@ impl Mps {
         collect(self.in_environment(command))
     }
 
-    /// The answer to one command that the daemon accepts.
     fn ask(&self, command: &str) -> String {
         self.say(&format!("{command}\n")).expect_success().output
     }
@@ -208,12 +201,10 @@ impl Drop for Mps {
     }
 }
 
-/// Exit status and output.
 fn said(ended: Ended) -> (i32, String, String) {
     (ended.code(), ended.output, ended.errors)
 }
 
-/// Requests a launch; returns its result.
 fn launch(process: &mut Process) -> String {
     process.write("\n");
     process.next_line()
@@ -225,7 +216,6 @@ fn start(gpu: &Gpu, label: &str) -> Process {
     process
 }
 
-/// A process whose context is refused with this code.
 fn expect_refused(gpu: &Gpu, code: u32) {
     let ended = gpu.job("refused", "faulty").run();
     assert_eq!(ended.code(), CUDA_FAILED, "{ended:#?}");
@@ -353,7 +343,7 @@ fn the_stand_in_answers_every_command_as_nvidias_control_daemon_does_without_a_d
     }
 }
 
-/// No release states its number: R535, R550 and R555 have no `-v`, and their help has none. Their
+/// No release states its number: R535, R550 and R555 have no `-v`, and no help for it. Their
 /// refusals distinguish them.
 #[test]
 fn releases_are_told_apart_by_what_they_say() {

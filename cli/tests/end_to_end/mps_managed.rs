@@ -1,5 +1,5 @@
-//! MPS managed by a daemon (`[mps] manage`): with a script as its control daemon, and with NVIDIA's
-//! own one, which runs without a GPU.
+//! MPS managed by a daemon (`[mps] manage`), with a script as its control daemon, and with NVIDIA's
+//! own, which runs without a GPU.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +14,7 @@ use crate::real_driver::brought;
 
 const PIPES_ENV: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// A control daemon and its program, as files: the daemon runs while a file `running` exists, and
-/// cannot be started while a file `broken` exists.
+/// A control daemon as files: it runs while `running` exists, and cannot start while `broken` does.
 struct Script {
     folder: PathBuf,
 }
@@ -64,7 +63,6 @@ impl Script {
         fs::remove_file(self.folder.join(name)).unwrap();
     }
 
-    /// A daemon of this GPU that manages it, with these lines after `[mps]`.
     fn daemon(&self, gpu: &Gpu, socket: PathBuf, more: &str) -> Daemon {
         let program = self.program();
         let sections = format!(
@@ -73,7 +71,6 @@ impl Script {
         gpu.daemon_at_with(socket, &sections, (PIPES_ENV, &self.folder))
     }
 
-    /// How often it received this command.
     fn count(&self, word: &str) -> usize {
         let asked = fs::read_to_string(self.folder.join("asked")).unwrap_or_default();
         asked.lines().filter(|line| line.starts_with(word)).count()
@@ -88,7 +85,6 @@ fn state_when(daemon: &Daemon, state: &str) -> Value {
     daemon.status_when(state, |status| status["mps"]["state"] == state)["mps"].clone()
 }
 
-/// A process that launches on request.
 fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let job = gpu.job(label, "faulty");
     let job = match label {

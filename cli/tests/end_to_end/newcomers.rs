@@ -31,7 +31,6 @@ fn steady(gpu: &Gpu, label: &str, socket: &Path, class: JobClass) -> Process {
     process
 }
 
-/// All its launches and memory are known there.
 fn expect_to_be_clients(gpu: &Gpu, daemon: &Daemon, jobs: Vec<(&str, Process)>) {
     for (label, process) in jobs {
         daemon.wait_for_clients(label, 1);
@@ -73,8 +72,8 @@ fn who_begins_before_the_first_daemon_is_its_client() {
     expect_to_be_clients(&gpu, &daemon, jobs);
 }
 
-/// Work launched before there was a daemon keeps others from launching beside it, and a process
-/// that waits for its end goes on after it.
+/// Work from before the daemon keeps others from launching beside it; a waiting process then goes
+/// on.
 #[test]
 fn what_is_in_flight_from_before_the_first_daemon_holds_others_back_until_it_ends() {
     for on_loss in ["run", "hold"] {
@@ -111,8 +110,7 @@ fn best_effort_work_in_flight_from_before_the_first_daemon_is_in_flight_there() 
     be.signal(Signal::KILL);
 }
 
-/// The ending process has a kernel in flight all the time, and its neighbour is lost if that is not
-/// waited for.
+/// The ending process always has a kernel in flight; without a wait its neighbour is lost.
 #[test]
 fn who_is_asked_to_end_before_any_daemon_is_there_takes_nobody_along() {
     for class in CLASSES {

@@ -1,4 +1,4 @@
-//! The stand-in for NVML: third-party tools' view of the software GPU against the device server's
+//! The stand-in for NVML: third-party tools' view of the software GPU against the server's
 //! statistics and the programs' activity.
 
 use std::process::Command;
@@ -11,13 +11,11 @@ const BUSY_MIB: u64 = 64;
 const RESTING_MIB: u64 = 3;
 const MIB: u64 = 1 << 20;
 
-/// A program that works without end.
 fn busy(gpu: &Gpu) -> Process {
     let job = gpu.job("busy", "load").args(&[&BUSY_MIB.to_string()]);
     job.start_until("round")
 }
 
-/// A program that holds memory and does nothing.
 fn resting(gpu: &Gpu) -> Process {
     let job = gpu.job("resting", "load");
     let mut process = job.args(&[&RESTING_MIB.to_string(), "rest"]).start();
@@ -25,7 +23,6 @@ fn resting(gpu: &Gpu) -> Process {
     process
 }
 
-/// A Python module of the packages that sees the GPU.
 fn python(gpu: &Gpu, module: &str) -> Command {
     let interpreter = tools::python(&[module]);
     let mut command = gpu.command(interpreter);
@@ -233,8 +230,7 @@ fn nvitop_shows_the_software_gpu() {
 /// The process to find, for the part of a test that runs as a monitor.
 const FIND: &str = "PILLION_TEST_FIND";
 
-/// The crate loads the library into its own process, so the test starts itself again with the GPU
-/// set up.
+/// The crate loads the library into its own process, so the test starts itself again.
 #[test]
 fn nvml_wrapper_shows_the_software_gpu() {
     if let Some(pid) = std::env::var_os(FIND) {

@@ -15,7 +15,6 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("paths of these tests are text")
 }
 
-/// A high-priority service that marks its requests, started with these flags.
 fn service(gpu: &Gpu, daemon: &Daemon, how: &str, flags: &[&str]) -> Job {
     let program = Program::Linked("ranges").path();
     let mut words = vec!["--class", "high-priority"];
@@ -26,8 +25,7 @@ fn service(gpu: &Gpu, daemon: &Daemon, how: &str, flags: &[&str]) -> Job {
     job.env("PILLION_JOB", how)
 }
 
-/// Waits until all its records are read: it has that source, and these totals of marked requests,
-/// of inferred ones, and of iterations.
+/// Waits until all records are read: that source, these marked and inferred requests, iterations.
 fn expect(daemon: &Daemon, label: &str, source: &str, totals: [u64; 3]) {
     let counted = |job: &Value| {
         let names = ["requests_marked", "requests_inferred", "iterations"];

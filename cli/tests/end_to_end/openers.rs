@@ -16,8 +16,8 @@ fn compile(folder: &Path, name: &str, arguments: &[&str]) -> PathBuf {
     out
 }
 
-/// Runs the program with a library that is found only by the opener's own search path, of this
-/// kind, and with the path of that library.
+/// Runs the program with a library that only the opener's search path, of this kind, finds, and
+/// with the path of that library.
 fn run(folder: &Path, tags: &str, is_preloaded: bool) -> Ended {
     let hidden = folder.join("hidden");
     std::fs::create_dir_all(&hidden).unwrap();

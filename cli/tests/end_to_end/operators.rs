@@ -1,5 +1,4 @@
-//! Operators: calls of cuBLAS, cuBLASLt and cuDNN answer as without Pillion, and their launches
-//! carry their label.
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN answer as without us, and label their launches.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -109,8 +108,7 @@ fn a_product_in_a_captured_graph_is_labelled_once() {
     }
 }
 
-/// A profile in which the kernel of the stand-in's products has the duration of the operator's
-/// sizes.
+/// A profile where the stand-in's product kernel has the duration of the operator's sizes.
 const PROFILE: &str = r#"format = "pillion-profile"
 version = 2
 gpu = "V100-SXM2-16GB"
@@ -244,7 +242,6 @@ fn operators_stand_for_launches_that_are_not_seen_and_no_launch_is_counted_twice
             assert_eq!(totals["launches_labelled"], count - hidden, "{totals:#}");
             let stood = hidden.saturating_sub(SHOWN);
             assert_eq!(totals["operators_as_launches"], stood, "{totals:#}");
-            // One empty call and one without a handle.
             assert_eq!(totals["calls_operator"], count + 2, "{totals:#}");
             assert_eq!(totals["launches_unknown"], 0, "{totals:#}");
             let goes = "operator gemm f32 nt 64x32x16: its launches are not seen, it goes as one: \
@@ -311,8 +308,8 @@ fn convolutions_stand_for_launches_that_are_not_seen() {
     }
 }
 
-/// Runs a program with another interposer and its arguments, alone and as a job with Pillion before
-/// or after it; the output must be the same, with `operators` calls.
+/// Runs a program with another interposer, alone and as a job with Pillion before or after it: same
+/// output, and `operators` calls.
 fn expect_preloads_live_together(
     program: Program,
     arguments: &[&str],
@@ -382,7 +379,6 @@ impl Version {
         compile("cublas", &name, &arguments)
     }
 
-    /// A plugin that multiplies with it.
     fn plugin(self) -> PathBuf {
         let library = self.path();
         let folder = library.parent().unwrap().display();

@@ -1,11 +1,9 @@
 //! Programs whose streams wait for each other through memory. Under Pillion they end as without it,
-//! with the same results, and independent kernels run at the same times.
-//!
-//! `programs/order.c` submits work before the work it waits for; each test is a row of kinds of
-//! streams. If Pillion adds an edge to the order of the program's work, the program hangs or
-//! computes something else. A round that hangs for 30 s ends the program, and its last line names
-//! the round. `programs/independent.c` runs on the virtual clock, where the device's record has the
-//! times.
+//! with the same results, and independent kernels run at the same times. `programs/order.c` submits
+//! work before the work it waits for; each test is a row of kinds of streams. If Pillion adds an
+//! edge to the order of the program's work, the program hangs or computes something else. A round
+//! that hangs for 30 s ends the program, and its last line names the round.
+//! `programs/independent.c` runs on the virtual clock, where the device's record has the times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,12 +24,11 @@ use crate::common::{
 /// Rounds of each shape with each number of streams and threads. A row has at least 15 shapes and
 /// six such numbers, so it has more than 200 rounds.
 const ROUNDS: &str = "3";
-/// Overrides the number of rounds.
 const ROUNDS_ENV: &str = "PILLION_TEST_ROUNDS";
 /// The host's time of two launches on the virtual clock, ns.
 const LAUNCHES_NS: u64 = 10_000;
-/// A shape launches hundreds of kernels behind a wait. None of them completes while the launching
-/// thread is at the gate, so beside a high-priority job each launch waits for all of `max_hold`.
+/// A shape launches hundreds of kernels behind a wait. None completes while the thread is at the
+/// gate, so beside a high-priority job each launch waits for all of `max_hold`.
 const POLICY: &str = "max_hold_ms = 2";
 /// The device's counters of operations in a process's streams, and of its streams.
 const ENQUEUED: [&str; 3] = ["launches", "events_recorded", "streams_created"];
@@ -41,7 +38,6 @@ fn order(gpu: &Gpu, label: &str, row: &str) -> Job {
     gpu.job(label, "order").args(&[row, &rounds])
 }
 
-/// The outputs are equal line by line, and both programs ended with 0.
 fn expect_equal(what: &str, bare: &Ended, ours: &Ended) {
     let mut lines = bare.output.lines().zip(ours.output.lines());
     let first = lines.find(|(bare, ours)| bare != ours);
@@ -50,7 +46,6 @@ fn expect_equal(what: &str, bare: &Ended, ours: &Ended) {
     assert_eq!(ours.output, bare.output, "{what}");
 }
 
-/// The device counted as many operations as for the program alone.
 fn expect_nothing_enqueued(what: &str, bare: &Value, ours: &Value) {
     for counted in ENQUEUED {
         assert_eq!(ours[counted], bare[counted], "{what}: {counted}");
@@ -67,9 +62,7 @@ fn companion(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
     Nobody,
-    /// One job of the other class.
     Stays,
-    /// Jobs of the other class, one after the other.
     ComeAndGo,
 }
 
@@ -95,7 +88,6 @@ fn expect_same_order_where(sharing: &'static str, row: &str) {
     }
 }
 
-/// Runs a job beside others to its end.
 fn beside(gpu: &Gpu, daemon: &Daemon, (class, other): (JobClass, Other), job: Job) -> Ended {
     let other_class = match class {
         HighPriority => BestEffort,
@@ -121,7 +113,6 @@ fn beside(gpu: &Gpu, daemon: &Daemon, (class, other): (JobClass, Other), job: Jo
     }
 }
 
-/// The programs of a row end under Pillion as without it, alone and beside other jobs.
 fn expect_same_order(row: &str) {
     std::thread::scope(|scope| {
         let both = ["mps", "timeslice"]
@@ -240,7 +231,6 @@ impl Clocked {
         self.daemon_with(sharing, "")
     }
 
-    /// A daemon with these lines from its `[policy]` on.
     pub(crate) fn daemon_with(&self, sharing: &str, policy: &str) -> Process {
         let socket = self.path("pillion.sock");
         let config = format!(
@@ -254,7 +244,6 @@ impl Clocked {
         daemon
     }
 
-    /// Ends the device; returns the kernels that it ran.
     pub(crate) fn finish(self) -> Vec<Vec<(u64, u64)>> {
         kernels_of_record(&self.finish_record())
     }
@@ -268,8 +257,8 @@ impl Clocked {
     }
 }
 
-/// Start and end of each kernel of `independent`, from the start of the first kernel, ns; by
-/// stream, in the order in which the program created them.
+/// Start and end of each kernel of `independent`, from the first kernel's start, ns; by stream, in
+/// the order of their creation.
 fn kernels_on_virtual_time(
     (row, streams, connections): (&str, &str, &str),
     sharing: &str,

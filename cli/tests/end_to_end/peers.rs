@@ -29,7 +29,6 @@ fn newer(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Accepts a connection and receives its first packet.
 pub(crate) fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>, Vec<OwnedFd>) {
     let patience = Timespec {
         tv_sec: (PATIENCE_NS / 1_000_000_000) as i64,
@@ -136,7 +135,6 @@ fn a_job_that_is_hung_up_on_without_an_answer_asks_again() {
     assert!(ended.errors.contains("the fourth time"), "{ended:#?}");
 }
 
-/// A job without an answer runs unmanaged after a while, and reports that.
 #[test]
 fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
     let gpu = Gpu::start("mps");
@@ -157,8 +155,7 @@ fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
     assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
 }
 
-/// The connection would be silent meanwhile, and a daemon hangs up on the longest silent
-/// connections.
+/// Silent meanwhile, the connection could be closed: a daemon hangs up on the longest silent.
 #[test]
 fn a_job_does_not_connect_before_it_has_read_its_profile() {
     let gpu = Gpu::start("mps");

@@ -1,9 +1,7 @@
 //! The files of `pillion demo --out`: the timeline conforms to the published format, the page
-//! stands alone, and both are equal for equal seeds, except the page's foot.
-//!
-//! The format is Google's "Trace Event Format" (JSON object format): the keys that each phase of
-//! event must have, and complete events of one thread that nest or do not overlap. On our tracks
-//! nothing nests.
+//! stands alone, and both are equal for equal seeds, except the page's foot. The format is Google's
+//! "Trace Event Format" (JSON object format): the keys that each phase of event must have, and
+//! complete events of one thread that nest or do not overlap. On our tracks nothing nests.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! A reader that stops reading (`pillion status | head -1`) ends a command quietly, like other
-//! programs.
+//! A reader that stops reading (`pillion status | head -1`) ends a command quietly, like others.
 
 use std::process::Stdio;
 
@@ -9,8 +8,8 @@ use crate::common::{Ended, builtin_profile, cargo_folder, clean_command, pillion
 const UNREAD: i32 = 141;
 
 /// Becomes a command whose standard output is a pipe without a reader, and its standard error too
-/// if the second argument is "deaf". Only this shell ever has the reader: a reader of the test
-/// process's would be open for a moment in other tests' children too, and writing then is no error.
+/// if the second argument is "deaf". Only this shell ever has the reader: one of the test process's
+/// would be open for a moment in other tests' children too, and writing then is no error.
 const UNREAD_PIPE: &str = r#"mkfifo "$1" && exec 3<>"$1" 4>"$1" 3<&- || exit 99
 [ "$2" = deaf ] && exec 2>&4
 shift 2

@@ -1,5 +1,4 @@
-//! A GPU in trouble: the jobs that wait, and those that are ended; a killed daemon forgets nothing
-//! of it.
+//! A GPU in trouble: jobs that wait, and jobs that are ended; a killed daemon forgets nothing.
 
 use protocol::hello::{JobClass, ask_status};
 use rustix::process::Signal;
@@ -24,7 +23,7 @@ fn probe_when(daemon: &Daemon, state: &str) -> Value {
     status["gpu"]["probe"].clone()
 }
 
-/// Best-effort, with a context and some memory, until it is told to go on.
+/// Best-effort, with a context and some memory, until it is asked to continue.
 fn resident(gpu: &Gpu, daemon: &Daemon) -> Process {
     let job = gpu.job("resident", "quota load 0 300 0");
     let job = job.best_effort(daemon).env("PILLION_MEMORY", "1GiB");

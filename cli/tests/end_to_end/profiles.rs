@@ -1,5 +1,4 @@
-//! Profiles from a profiler's file to the daemon's decisions, on the GPU they were measured on and
-//! on another.
+//! Profiles from a profiler's file to the daemon's decisions, on the GPU of the file and another.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +32,6 @@ fn ncu(compute_pct: &str, dram_pct: &str) -> String {
     .concat()
 }
 
-/// Imports `csv` into a profile of the GPU.
 fn import(gpu: &Gpu, name: &str, csv: &str) -> PathBuf {
     let (from, to) = (gpu.path(&format!("{name}.csv")), gpu.path(name));
     std::fs::write(&from, csv).unwrap();
@@ -81,8 +79,7 @@ fn executing(gpu: &Gpu, daemon: &Daemon, profile: &Path) -> serde_json::Value {
         "",
         "measured on this model, so there is nothing to say"
     );
-    // The daemon's next poll of the high-priority side, so that the next job's status is not about
-    // this one.
+    // The daemon's next poll of the high-priority side: the next status is not about this job.
     until("the end of the kernel", || {
         daemon.status()["hp"]["executing"] == serde_json::json!([])
     });
@@ -106,8 +103,7 @@ fn what_a_profiler_measured_is_what_the_status_says_of_the_running_kernel() {
     }
 }
 
-/// Runs `steady` under the test programs' own profile, which was measured on a V100; returns the
-/// status's remark about it.
+/// Runs `steady` under the test programs' profile, measured on a V100; returns the status's remark.
 fn run_with_foreign_profile(gpu: &Gpu, daemon: &Daemon) -> (String, Ended) {
     let profile = builtin_profile();
     let steady = Program::Linked("steady").path();

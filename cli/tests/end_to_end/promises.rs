@@ -8,7 +8,6 @@ use rustix::process::Signal;
 
 use crate::common::{Daemon, Ended, Gpu};
 
-/// Waits until the job has that weight and that least share, with their sources.
 fn told(daemon: &Daemon, weight: (u64, &str), least: (Option<f64>, &str)) {
     let is_so = |job: &serde_json::Value| {
         let promise = &job["control"]["promise"];

@@ -26,7 +26,6 @@ fn fill(gpu: &Gpu, label: &str) -> Job {
     program(gpu, label, "fill", [0; 3])
 }
 
-/// Checks that a job saw a device of `bytes` and got all of it.
 fn expect_filled(ended: &Ended, bytes: u64) {
     let blocks = bytes / BLOCK_BYTES;
     let asked = |name| ended.asked(name);
@@ -232,8 +231,8 @@ fn pids(processes: &[(&'static str, Process)], label: &str) -> Vec<u32> {
     its.map(|(_, process)| process.pid()).collect()
 }
 
-/// Checks that jobs `a` and `b` have these processes as clients, and hold the device's allocations
-/// for these, under 40 MiB.
+/// Jobs `a` and `b` have these processes as clients, and hold the device's allocations for these,
+/// under 40 MiB.
 fn expect_equal(gpu: &Gpu, daemon: &Daemon, processes: &[(&'static str, Process)]) {
     for label in ["a", "b"] {
         let pids = pids(processes, label);
@@ -243,7 +242,6 @@ fn expect_equal(gpu: &Gpu, daemon: &Daemon, processes: &[(&'static str, Process)
                 && job["memory"]["leaving"] == 0
         });
         let memory = &job["memory"];
-        // The software GPU's managed memory is not on the device.
         let managed = number(&memory["by_kind"], "managed");
         let held = number(memory, "held_bytes");
         assert_eq!(held - managed, gpu.held_by(&pids), "{label}: {memory:#}");
@@ -311,8 +309,7 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     }
 }
 
-/// The device cannot free it: its server is stopped, and so NVML does not answer. The daemon still
-/// answers.
+/// The device cannot free it: its server is stopped, so NVML does not answer. The daemon does.
 // census: D20
 #[test]
 fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
@@ -331,8 +328,7 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     first.signal(Signal::KILL);
     daemon.wait_for_clients("job", 1);
     let memory = daemon.job("job")["memory"].clone();
-    // The daemon's timeout for NVML; on a machine so busy that it expired meanwhile, this shows
-    // nothing.
+    // The daemon's timeout for NVML; if a busy machine lets it expire, this shows nothing.
     let is_given_up = || {
         let told = events(&gpu, &daemon, &[]);
         told.iter().any(|event| event["kind"] == "nvml-silent")
@@ -359,8 +355,8 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     assert_eq!(ask(&mut second), "granted");
 }
 
-/// A stopped device server blocks NVML. The daemon waits for NVML for a while, reports that once,
-/// and loses only NVML's information.
+/// A stopped device server blocks NVML. The daemon waits for a while, reports that once, and loses
+/// only NVML's information.
 #[test]
 fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -487,8 +483,7 @@ fn no_storm_of_processes_passes_the_quota() {
 
 /// `count` processes of one job, each with threads that allocate and free at random around the
 /// quota; now and then one is killed and another started. At no instant has the device allocated
-/// more than the quota; at the end nothing is held. The threads end the program at any refusal
-/// except "out of memory".
+/// more than the quota; at the end nothing is held. Refusals but "out of memory" end the program.
 fn storm(count: usize, threads: u64, duration_ns: u64) {
     const QUOTA_BYTES: u64 = 256 * MIB;
     let (gpu, daemon) = Gpu::with_daemon("mps", "");

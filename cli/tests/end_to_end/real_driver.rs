@@ -1,7 +1,5 @@
 //! NVIDIA's own libraries, on a machine without a device: each query gives the same with us as
-//! without.
-//!
-//! `.ci/real-drivers target/drivers` downloads them (a few MB, nothing is installed);
+//! without. `.ci/real-drivers target/drivers` downloads them (a few MB, nothing is installed);
 //! `PILLION_DRIVERS` names another folder. Without a device `cuInit` fails, and everything before
 //! it can be tried: the doors, the resolver, and each function's refusal of its arguments. The
 //! export tables (`cuGetExportTable`) are left alone, here as everywhere.
@@ -21,7 +19,6 @@ use crate::common::{
 };
 use crate::symbols::{NVML, exported};
 
-/// How a program gets our library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Preload,
@@ -39,7 +36,6 @@ struct Driver {
     scratch: TempDir,
 }
 
-/// Files downloaded by `.ci/real-drivers`.
 pub(crate) fn brought(name: &str) -> PathBuf {
     let folder = std::env::var_os("PILLION_DRIVERS")
         .map_or_else(|| workspace().join("target/drivers"), PathBuf::from);
@@ -67,7 +63,6 @@ impl Driver {
         self.libraries.join("libcuda.so.1")
     }
 
-    /// Writes a list of names for `real_driver`.
     fn list(&self, name: &str, lines: impl IntoIterator<Item = impl AsRef<str>>) -> PathBuf {
         let lines: String = lines
             .into_iter()
@@ -113,7 +108,6 @@ impl Driver {
         collect(self.command(way, words))
     }
 
-    /// Runs a program without us and in every way with us: output and end are the same.
     fn expect_the_same(&self, words: &[&Path]) -> Ended {
         let alone = self.run(None, words);
         for way in WAYS {
@@ -125,7 +119,6 @@ impl Driver {
         alone
     }
 
-    /// Compiles a program of `tests/programs` with more arguments for the compiler.
     fn compile(&self, name: &str, arguments: &[&Path]) -> PathBuf {
         let out = self.scratch.path().join(name);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -165,8 +158,7 @@ fn versions() -> Vec<String> {
     versions.iter().map(u32::to_string).collect()
 }
 
-/// The places in a line of `real_driver`, each a symbol and its file, and the line without the
-/// files.
+/// The places in a line of `real_driver`, each a symbol and its file; and the line without files.
 fn places(line: &str) -> (Vec<(&str, &str)>, String) {
     let mut places = Vec::new();
     let mut rest = String::new();
@@ -184,8 +176,8 @@ fn places(line: &str) -> (Vec<(&str, &str)>, String) {
     (places, rest.trim_end().to_owned())
 }
 
-/// Compares the output of `real_driver` with us and alone: the same symbols, each in our library if
-/// the table says hook, and else in the driver's. Returns the number of hooks.
+/// Compares `real_driver` with us and alone: the same symbols, each in our library if the table
+/// says hook, and else in the driver's. Returns the number of hooks.
 fn compare(alone: &str, ours: &str) -> Result<usize, String> {
     let count = (alone.lines().count(), ours.lines().count());
     if count.0 != count.1 {
@@ -386,8 +378,7 @@ fn nvidias_runtimes_find_no_device_as_without_us() {
     }
 }
 
-/// Names that are in no table of ours: the profiler's, and graphics'. They must not end a program
-/// that is linked with them.
+/// Names in no table of ours, of the profiler and graphics, must not end a program with them.
 #[test]
 fn a_program_that_uses_names_outside_the_table_runs_with_the_shim_too() {
     for driver in drivers() {
@@ -409,7 +400,6 @@ fn nvidia_smi_says_the_same() {
     }
 }
 
-/// A control daemon of NVIDIA's, ended on drop.
 struct Mps<'a> {
     driver: &'a Driver,
     pipes: PathBuf,

@@ -19,11 +19,9 @@ mod cupti;
 const COMPARED_NS: u64 = 20_000;
 /// Tolerance of a median, percent.
 const OFF_PCT: u64 = 5;
-/// Tolerance if every launch found its stream idle and the host's time is subtracted, ns: a busy
-/// machine's delay between two calls.
+/// Tolerance with idle streams, less the host's time, ns: a busy machine's delay between calls.
 const IDLE_OFF_NS: u64 = 5_000;
 
-/// A GPU whose server records, and the path of a profile.
 struct Stage {
     gpu: Gpu,
     device: PathBuf,
@@ -60,7 +58,6 @@ impl Stage {
         Profile::read(&self.profile).unwrap()
     }
 
-    /// Ends the device; returns its kernels.
     fn ran(self) -> Ran {
         // The folder of the path goes with the GPU.
         let text = self.gpu.end_recording(&self.device);
@@ -97,7 +94,6 @@ fn expect_as_ran(profile: &Profile, ran: &Ran) {
     expect_within(profile, ran, |was| was * OFF_PCT / 100);
 }
 
-/// [`expect_as_ran`] with another tolerance.
 fn expect_within(profile: &Profile, ran: &Ran, off_ns: impl Fn(u64) -> u64) {
     let mut counts = BTreeMap::new();
     for kernel in &profile.kernels {
@@ -188,8 +184,7 @@ fn a_program_that_launches_a_kernel_in_turns_is_not_always_seen_at_the_same_turn
     println!("{told_ns} ns in the mean, the device took {was_ns} ns");
     assert_eq!(turn.count, all.len() as u64);
     // One launch in 32 takes 300 us, the others 30: 38 us. About 350 are timed, 11 of these are
-    // long, give or take 3.3; if always the same turn were timed, the mean would be 200 us and
-    // more.
+    // long, give or take 3.3; with always the same turn the mean would be 200 us and more.
     assert!(told_ns < 2 * was_ns, "{told_ns} {was_ns}");
 }
 
@@ -413,8 +408,8 @@ fn signals_to_the_command_reach_the_job_and_its_profile_is_written() {
     }
 }
 
-/// A command that leads a terminal's session, which lasts as long as the process; its job writes to
-/// a file: first the id of the command.
+/// A command that leads a terminal's session, as long as the process; its job writes to a file:
+/// first the id of the command.
 fn on_a_terminal(gpu: &Gpu, job: &str) -> (Process, PathBuf, Pid) {
     let (said, script) = (gpu.path("said"), gpu.path("job"));
     let text = format!("#!/bin/sh\nexec >'{}'\n{job}\n", said.display());
@@ -512,8 +507,7 @@ fn a_graph_job_computes_as_without_and_every_kernel_is_counted() {
     );
 }
 
-/// The programs of `order` hang, or compute something else, if an operation of ours adds an edge to
-/// the order of their work.
+/// The programs of `order` hang, or compute something else, if an operation of ours adds an edge.
 #[test]
 fn streams_that_wait_for_each_other_end_recorded_as_they_do_bare() {
     let rows = [

@@ -1,5 +1,4 @@
 //! Recordings of old builds' packets and pages, byte by byte, against today's daemon and library.
-//!
 //! `recorded/VERSION` has a recording of the last build of that protocol version, see the README
 //! there. An *old library* is played from it: it sends the old packet, and accesses the old pages
 //! at their old offsets, which [`layout`] has as numbers and not as today's types. An *old daemon*
@@ -65,7 +64,6 @@ fn uuid(daemon: &Daemon) -> String {
     daemon.status()["gpu"]["uuid"].as_str().unwrap().to_owned()
 }
 
-/// Words of a page, at the old offsets.
 struct Words(File);
 
 impl Words {
@@ -90,7 +88,6 @@ impl Words {
     }
 }
 
-/// A client that behaves as the old library.
 struct OldClient {
     /// Its end is the client's.
     _connection: OwnedFd,
@@ -150,8 +147,7 @@ impl OldClient {
         );
     }
 
-    /// Writes everything that the old client had written at its end; the words that announce the
-    /// rest come last.
+    /// Writes all that the old client had written at its end; words that announce it come last.
     fn say_all(&self) {
         let lines = self.then["client"].as_object().unwrap();
         let mut lines: Vec<(u64, Vec<u8>)> = lines
@@ -212,7 +208,6 @@ impl OldClient {
     }
 }
 
-/// The pages of an answer, by their old names.
 fn named(then: &Value, fds: Vec<OwnedFd>) -> BTreeMap<&'static str, Words> {
     let names = then["pages"].as_array().unwrap().iter();
     let names: Vec<&str> = names.map(|page| page["name"].as_str().unwrap()).collect();

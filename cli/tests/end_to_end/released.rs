@@ -6,16 +6,14 @@ use serde_json::Value;
 use crate::common::{Daemon, Gpu, Process, until};
 use crate::events::event_when;
 
-/// Whether the daemon's process has NVML's library.
 fn has_nvml(daemon: &Daemon) -> bool {
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).unwrap();
     // The software GPU's is a file that cargo names.
     maps.contains("libnvidia-ml.so") || maps.contains("libnvidia_ml.so")
 }
 
-/// Whether the daemon has NVML closed, by its own report and by its threads. The library may stay
-/// mapped: the dynamic linker does not unload one with pending thread-local destructors, as the
-/// stand-in may have.
+/// Whether the daemon has NVML closed, by its report and its threads. The library may stay mapped:
+/// the dynamic linker unloads none with pending thread-local destructors, as the stand-in may have.
 fn is_closed(daemon: &Daemon) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
     let names = tasks.flatten().map(|task| {
@@ -28,7 +26,6 @@ fn is_closed(daemon: &Daemon) -> bool {
     !has_thread && released(daemon)["open"] == 0
 }
 
-/// A daemon that waits for NVML's reports.
 fn daemon(gpu: &Gpu) -> Daemon {
     let daemon = gpu.daemon("");
     wait_for_reports(&daemon, 1);
@@ -46,7 +43,6 @@ fn released(daemon: &Daemon) -> Value {
     daemon.status()["gpu"]["released"].clone()
 }
 
-/// A job that launches once, and prints the result.
 fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let mut process = gpu.job(label, "faulty").best_effort(daemon).start();
     process.wait_for("ready", 1);

@@ -1,5 +1,4 @@
-//! A daemon reloads its configuration while jobs run: a valid one takes effect, an invalid one
-//! changes nothing.
+//! A daemon reloads its configuration while jobs run: only a valid one has an effect.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -27,7 +26,6 @@ fn wait_for_bounds(daemon: &Daemon, times: f64) {
     });
 }
 
-/// The file's error, once the daemon reports it.
 fn config_error(daemon: &Daemon, part: &str) -> Value {
     until(part, || {
         let policy = daemon.status()["policy"].clone();

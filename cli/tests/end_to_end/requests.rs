@@ -1,5 +1,4 @@
-//! Latencies of a high-priority job's requests, as reported by the daemon and as measured by the
-//! job, in virtual time.
+//! Latencies of a high-priority job's requests: the daemon's and the job's, in virtual time.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +9,6 @@ use serde_json::Value;
 use crate::common::{Process, cargo_folder, library, until};
 use crate::order::Clocked;
 
-/// A replay of kernels of equal length for a minute.
 fn replay(clocked: &Clocked, class: JobClass, kernel: &str, arrivals: &[&str]) -> Command {
     let name = class.name();
     let trace = clocked.path(&format!("{name}.csv"));
@@ -32,7 +30,6 @@ fn replay(clocked: &Clocked, class: JobClass, kernel: &str, arrivals: &[&str]) -
     command
 }
 
-/// The daemon's report about the high-priority job's requests, once the job has ended.
 fn told(socket: &Path) -> Value {
     let ended = || {
         let status: Value = serde_json::from_str(&ask_status(socket).ok()?).ok()?;

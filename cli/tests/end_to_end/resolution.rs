@@ -1,5 +1,4 @@
-//! Programs that look up the driver's entry points find the same as without us, hooked where the
-//! table says.
+//! Programs find the same entry points of the driver as without us, hooked where the table says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +19,6 @@ struct Request {
     flags: u64,
 }
 
-/// The queries of a release of the CUDA runtime.
 #[derive(Debug)]
 struct Release {
     name: String,
@@ -47,7 +45,6 @@ fn releases() -> Vec<Release> {
     (3..header.len()).map(release).collect()
 }
 
-/// How a program gets our library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setup {
     Alone,
@@ -55,7 +52,6 @@ enum Setup {
     Shim,
 }
 
-/// Runs a program with a folder's driver.
 fn run(setup: Setup, program: &'static str, arguments: &[&str], driver: &Path) -> Ended {
     let mut command = clean_command(Program::Unlinked(program).path());
     command.args(arguments).env("LD_LIBRARY_PATH", driver);
@@ -73,7 +69,6 @@ fn run(setup: Setup, program: &'static str, arguments: &[&str], driver: &Path) -
     collect(command)
 }
 
-/// The library with the hooks of this setup.
 fn home(setup: Setup) -> PathBuf {
     match setup {
         Setup::Alone => driver_folder().join("libcuda.so.1"),
@@ -87,12 +82,10 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 impl Request {
-    /// The requested entry point, if it is in our table.
     fn index(&self) -> Option<usize> {
         abi::newest(&self.name, self.version, self.flags & 2 != 0)
     }
 
-    /// The line with which `resolve` asks for it.
     fn line(&self) -> String {
         let symbol = self.index().map_or("-".to_owned(), |index| {
             ENTRY_POINTS[index].symbol.to_string_lossy().into_owned()

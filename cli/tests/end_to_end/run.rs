@@ -7,7 +7,6 @@ use rustix::process::Signal;
 
 use crate::common::{Gpu, Program, collect, pillion};
 
-/// A socket at which nobody listens.
 const NOBODY: &str = "/nowhere/pillion.sock";
 
 fn text(path: &Path) -> &str {

@@ -1,10 +1,8 @@
 //! No visible difference: random programs of driver calls see the same result codes and bytes under
-//! the library, in each class and switched off, as with the driver alone.
-//!
-//! A *script* is a list of calls that `programs/script.c` makes. It is drawn from the table of
-//! entry points: each parameter is NULL, an invalid handle, a handle from an earlier call, a
-//! number, a buffer or a text, as its type in the prototype allows. proptest shrinks a script that
-//! shows a difference.
+//! the library, in each class and switched off, as with the driver alone. A *script* is a list of
+//! calls that `programs/script.c` makes. It is drawn from the table of entry points: each parameter
+//! is NULL, an invalid handle, a handle from an earlier call, a number, a buffer or a text, as its
+//! type in the prototype allows. proptest shrinks a script that shows a difference.
 
 use std::fmt::Write;
 
@@ -57,8 +55,7 @@ const ON_STACK: [&str; 2] = ["CUipcMemHandle", "CUipcEventHandle"];
 /// Calls that a random script must not make, since they would wait for a value that nobody writes.
 const WAITS_FOR_EVER: [&str; 3] = ["WaitValue", "BatchMemOp", "ExternalSemaphores"];
 
-/// Every script has this after its early calls: a context, a module, two vectors, a stream, an
-/// event.
+/// A script's opening, after its early calls: a context, module, two vectors, a stream, an event.
 const OPENING: &str = "\
 cuInit i0
 cuDeviceGet b i0
@@ -137,8 +134,7 @@ fn parameters(entry_point: &EntryPoint) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// One argument for a parameter; choice 0 is NULL where possible, so that scripts shrink towards
-/// that.
+/// One argument for a parameter; choice 0 is NULL if possible: scripts shrink towards that.
 fn argument(kind: &str, name: &str, choice: u8) -> Option<String> {
     let pick = |words: &[&str]| words[usize::from(choice) % words.len()].to_owned();
     let base = kind.trim_start_matches("const ").trim_end_matches('*');
@@ -187,7 +183,6 @@ fn argument(kind: &str, name: &str, choice: u8) -> Option<String> {
     Some(text)
 }
 
-/// A line that calls this entry point.
 fn line(entry_point: &EntryPoint, choices: &[u8]) -> String {
     let mut line = entry_point.symbol.to_str().unwrap().to_owned();
     for (at, (kind, name)) in parameters(entry_point).into_iter().enumerate() {
@@ -205,8 +200,7 @@ fn hooked() -> Vec<&'static EntryPoint> {
         .collect()
 }
 
-/// Entry points for random scripts: all hooked ones, and queries whose answers must not change
-/// either.
+/// Entry points for random scripts: all hooked ones, and queries whose answers must not change.
 fn callable() -> Vec<&'static EntryPoint> {
     let asks = |symbol: &str| {
         ["cuDeviceGetAttribute", "cuCtxGet", "cuPointerGetAttribute"]
@@ -242,7 +236,6 @@ fn any_line() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Early calls, the opening, and calls.
 fn any_script() -> impl Strategy<Value = String> {
     let early = prop::collection::vec(any_line(), 0..4);
     let late = prop::collection::vec(any_line(), 0..CALLS_MAX);
@@ -259,26 +252,22 @@ fn any_script() -> impl Strategy<Value = String> {
     })
 }
 
-/// How often a script must show a difference that may come from a kernel's fault reported by
-/// another call.
+/// How often a script must show a difference that may be a kernel's fault in another call.
 const TRIES: usize = 5;
 
 /// Result codes of a kernel's fault, which every call returns once the device has reached it:
-/// illegal address to launch failed, without those of peer access and contexts, which are a call's
-/// own.
+/// illegal address to launch failed, without peer access and contexts, which are a call's own.
 const FAULTS: [&str; 11] = [
     "700", "701", "702", "703", "710", "714", "715", "716", "717", "718", "719",
 ];
 
-/// A difference between a script's output and the driver's alone.
 struct Difference {
     text: String,
     /// Whether another call may have reported a kernel's fault.
     is_of_fault: bool,
 }
 
-/// The first differing lines of two outputs; at the end of one output, the other's line and
-/// nothing.
+/// The first differing lines of two outputs; at the end of one, the other's line and nothing.
 fn first_difference<'a>(bare: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
     let mut lines = (bare.lines(), other.lines());
     loop {
@@ -292,7 +281,6 @@ fn first_difference<'a>(bare: &'a str, other: &'a str) -> Option<(&'a str, &'a s
     }
 }
 
-/// Whether only one of the lines reports a fault.
 fn is_of_fault((bare, other): (&str, &str)) -> bool {
     let tells_fault = |line: &str| {
         let codes = ["-> ", ", then "].iter().filter_map(|before| {
@@ -324,9 +312,9 @@ impl Stage {
         })
     }
 
-    /// The first difference. If other calls report a fault, the difference must recur each time:
-    /// the call that reports a kernel's fault depends on when the device reaches it, in real time
-    /// and without Pillion as well; a difference of ours recurs whenever the script is run.
+    /// The first difference. If other calls report a fault, it must recur each time: the call that
+    /// reports a kernel's fault depends on when the device reaches it, in real time and without
+    /// Pillion as well; a difference of ours recurs whenever the script is run.
     fn difference(&self, script: &str) -> Option<String> {
         let first = self.difference_once(script)?;
         if !first.is_of_fault {
@@ -387,8 +375,7 @@ fn random_programs_see_no_difference() {
         .unwrap();
 }
 
-/// Lines that call `entry_point` with NULL and 0 throughout, then with NULL in one parameter after
-/// the other.
+/// Lines that call `entry_point` with NULL and 0, then with NULL in one parameter after the other.
 fn with_nulls(entry_point: &EntryPoint) -> Vec<String> {
     let count = parameters(entry_point).len().max(1);
     let mut lines = vec![line(entry_point, &[0; PARAMETERS_MAX])];
@@ -402,8 +389,7 @@ fn with_nulls(entry_point: &EntryPoint) -> Vec<String> {
     lines
 }
 
-/// Each call in three states of a process: before `cuInit`, on a thread without a context, and in a
-/// context.
+/// Each call in three states: before `cuInit`, on a thread without a context, in a context.
 // census: B1, C1, C2
 #[test]
 fn null_in_any_parameter_of_any_hook_is_answered_as_by_the_driver() {

@@ -1,7 +1,6 @@
-//! A high-priority job attaches beside a best-effort job that was not gated before.
-//!
-//! It runs on the virtual clock; the device's record has the times. The moment of the high-priority
-//! process's attach depends on the machine, so the assertions hold for any moment.
+//! A high-priority job attaches beside a best-effort job that was not gated before. It runs on the
+//! virtual clock; the device's record has the times. The moment of the attach depends on the
+//! machine, so the assertions hold for any moment.
 
 use protocol::hello::{JobClass, ask_status};
 use serde_json::Value;
@@ -21,7 +20,6 @@ launch 0 x20
 /// Limit on the delay of best-effort work.
 const LATE_NS_MAX: u64 = 2_000_000;
 
-/// Starts a replay of a trace, with that as its profile.
 fn start_replay(
     clocked: &Clocked,
     class: JobClass,
@@ -46,8 +44,7 @@ fn start_replay(
     Process::start(name, replay)
 }
 
-/// The kernels of both jobs, best-effort first; the high-priority job's first comes 500 ms after
-/// its attach.
+/// The kernels of both jobs, best-effort first; high-priority ones begin 500 ms after the attach.
 fn kernels(sharing: &str) -> [Vec<(u64, u64)>; 2] {
     // The daemon and the best-effort job; the other one joins.
     let clocked = Clocked::start(sharing, "2");

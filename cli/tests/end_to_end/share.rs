@@ -1,5 +1,4 @@
-//! The share of the GPU for best-effort jobs beside high-priority ones (`[share]`), by the device
-//! server's own count.
+//! Best-effort jobs' share of the GPU beside high-priority ones (`[share]`), by the server's count.
 
 use protocol::clock::Clock;
 use protocol::hello::JobClass;

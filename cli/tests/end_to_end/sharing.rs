@@ -46,7 +46,6 @@ fn starts(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
     job.under(daemon.socket(), class).start_until("round")
 }
 
-/// The limits enforced on a best-effort job beside a known high-priority one.
 fn enforced(daemon: &Daemon) -> String {
     let job = daemon.job_when("best-effort", "a bound", |job| {
         let enforcing = job["enforcing"].as_str();

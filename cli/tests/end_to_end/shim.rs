@@ -1,5 +1,4 @@
 //! Libraries that bypass a preloaded library are reported and counted, and the shim reaches them.
-//!
 //! `host.c` opens `plugin.c` in ways that bind it to its own `libc` or put it into a namespace of
 //! its own; the plugin finds the driver by itself. Pillion's counts are compared with the device's.
 
@@ -13,16 +12,13 @@ use crate::common::{
 
 const PLUGIN: Program = Program::Library("plugin");
 const HOST: Program = Program::Unlinked("host");
-/// Exit status of `host`.
 const STATUS: i32 = 6;
-/// Launches of the plugin.
 const ROUNDS: u64 = 15;
 
 fn driver() -> PathBuf {
     cargo_folder().join("libcuda.so")
 }
 
-/// The shim before the driver's folder.
 fn search_path() -> OsString {
     let mut path = shim_folder(&driver()).into_os_string();
     path.push(":");
@@ -79,8 +75,7 @@ fn a_library_that_passes_by_the_preload_library_is_named_with_the_remedy() {
         let ended = job.run();
         assert_eq!(ended.output, alone.output, "{way}");
         assert_eq!(ended.code(), STATUS, "{way}: {ended:#?}");
-        // The plugin did bypass: the device has the launches, the daemon has never heard of the
-        // process.
+        // It did bypass: the device has the launches, and the daemon does not know the process.
         assert_eq!(launches(&gpu, "job"), ROUNDS, "{way}");
         assert!(daemon.job("job").is_null(), "{way}");
         let said = ended.errors.matches("pillion: ").count();
@@ -193,8 +188,7 @@ fn the_shim_serves_every_way_of_opening_a_library() {
 
 /// Our helper in a namespace is a thread of that namespace's libc, and the program's libc must know
 /// that there are threads. Otherwise it loses the wake-ups of the dynamic linker's lock: one of two
-/// threads that take it then sleeps for ever. (Without Pillion this holds for any program that does
-/// this.)
+/// threads that take it then sleeps for ever. (So it is for any program that does this.)
 #[test]
 fn the_programs_libc_knows_that_there_are_threads_in_a_namespace() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");

@@ -1,6 +1,6 @@
 //! Jobs that are asked to end: they end as without us, and leave no work behind on the device.
-//! `matrix` combines programs' reactions with the places where the signal arrives; here are the
-//! special cases.
+//! `matrix` combines programs' reactions with the places where the signal arrives; here are special
+//! cases.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -29,15 +29,13 @@ fn asked_to_end(gpu: &Gpu, label: &str, how: &str, place: &str) -> Job {
     job.env("PILLION_DRAIN_MS", PATIENT_MS)
 }
 
-/// Starts it, sends the signal once it is ready, and waits for its end.
 fn signalled(job: Job, signal: Signal) -> Ended {
     let process = job.start_until("ready");
     process.signal(signal);
     process.finish()
 }
 
-/// Runs it alone and in both classes, and compares its output and its end; its launches are
-/// complete.
+/// Runs it alone and in both classes: same output and end, and complete launches.
 fn expect_same(how: &str, place: &str) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for signal in SIGNALS {
@@ -187,8 +185,7 @@ fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
     }
 }
 
-/// The sending thread waits for the GPU below its handler, so it cannot be stopped: it dies, and
-/// does not go on.
+/// The sending thread waits for the GPU below its handler, so it cannot be stopped, and dies.
 #[test]
 fn a_handler_inside_a_call_of_cuda_does_not_outlive_the_signal_that_it_sends() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -227,7 +224,7 @@ fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
 }
 
 /// Other threads have loaded libraries with thread locals since its own last met one: the handler
-/// finds its thread's variable all the same, without `malloc`, which the thread may be inside of.
+/// finds its thread's variable without `malloc`, which the thread may be inside of.
 #[test]
 fn no_memory_is_allocated_in_the_handler_of_a_thread_that_has_not_met_new_libraries() {
     let folder = tempfile::tempdir().unwrap();
@@ -288,12 +285,11 @@ fn has_sigterm(process: &Process, field: &str) -> bool {
     u64::from_str_radix(set.unwrap().trim(), 16).unwrap() & (1 << 14) != 0
 }
 
-/// A job with a kernel in flight that never ends.
 fn hanging(gpu: &Gpu, daemon: &Daemon, drain_ms: &str) -> Process {
     launched(gpu.job("hang", "hang"), daemon, drain_ms)
 }
 
-/// [`hanging`] with SIGINT set by env(1) of GNU coreutils 8.31. A non-interactive shell starts its
+/// [`hanging`] with SIGINT set by env(1) of GNU coreutils 8.31: a non-interactive shell starts
 /// background processes, tests among them, with SIGINT ignored.
 fn hanging_with(gpu: &Gpu, daemon: &Daemon, sigint: &str, drain_ms: &str) -> Process {
     let job = gpu.job_of("hang", "/usr/bin/env".as_ref()).arg(sigint);
@@ -396,7 +392,7 @@ fn a_parent_and_a_shell_see_the_status_that_they_would_see() {
     let program = Program::Linked("asked_to_end").path();
     let program = program.display();
     for (signal, expected) in [("TERM", "143 143 0"), ("INT", "130 130 0")] {
-        // The shell starts its background processes with SIGINT ignored, so a parent between them
+        // The shell starts background processes with SIGINT ignored, so a parent between them
         // restores the default; and with no standard input, whose end would end the program.
         let text = format!(
             "run() {{ env --default-signal=INT {program} default launching <&3 > out.$1 & eval pid$1=$!; \
@@ -428,7 +424,6 @@ fn stop_with(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) 
     collect(gpu.stop(control, daemon, arguments))
 }
 
-/// The result of asking MPS, for the only process of a stopped job.
 fn mps(stopped: &Ended) -> serde_json::Value {
     let said: serde_json::Value = serde_json::from_str(&stopped.output).unwrap();
     said["processes"][0]["mps"].clone()
@@ -496,8 +491,7 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     let terminated = format!("terminate_client 4242 {pid}, alive");
     assert_eq!(control.asked(), [&lists[..], &[terminated]].concat());
     assert_eq!(job.finish().status.signal(), Some(9));
-    // A process that MPS does not know is killed all the same, with a report of why it was not
-    // asked first.
+    // A process that MPS does not know is killed all the same, with the reason in the report.
     let job = hanging(&gpu, &daemon, PATIENT_MS);
     control.knows(&[]);
     let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
@@ -505,8 +499,7 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     assert_eq!(job.finish().status.signal(), Some(9));
 }
 
-/// All by default: the job drains for two seconds, and would then die by itself, long before its
-/// grace is over.
+/// All by default: the job drains for two seconds, and would die long before its grace is over.
 #[test]
 fn mps_is_asked_to_end_what_hangs_before_it_dies_by_itself() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");

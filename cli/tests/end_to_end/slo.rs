@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, until};
 use crate::events::{event_when, events};
 
-/// A high-priority service of so many requests of 3 ms, marked or not (`how`), started with these
-/// flags.
+/// A high-priority service of so many requests of 3 ms, marked or not (`how`), with these flags.
 fn service(gpu: &Gpu, daemon: &Daemon, (how, count): (&str, &str), flags: &[&str]) -> Job {
     let program = Program::Linked("ranges").path();
     let program = program.to_str().expect("paths of these tests are text");
@@ -22,7 +21,6 @@ fn service(gpu: &Gpu, daemon: &Daemon, (how, count): (&str, &str), flags: &[&str
     job.env("PILLION_JOB", "serve")
 }
 
-/// Waits until the goal in force has this value and source; returns the job's `control.slo`.
 fn told(daemon: &Daemon, goal: &str, source: &str) -> Value {
     let is_so = |job: &Value| {
         let slo = &job["control"]["slo"];
@@ -147,14 +145,12 @@ fn trainings(gpu: &Gpu, daemon: &Daemon) -> [Process; 3] {
     trainings
 }
 
-/// The share of requests over the target, by the program's own clock.
 fn late_share(service: Process, count: u64) -> f64 {
     let ended = service.finish().expect_success();
     ended.asked("late") as f64 / count as f64
 }
 
-/// A target below the requests' time alone pauses best-effort work, and a copy under way cannot be
-/// stopped.
+/// A target below the requests' time alone pauses best-effort work; a copy under way goes on.
 #[test]
 fn while_best_effort_work_is_paused_large_copies_wait_and_small_ones_go() {
     let policy = "name = \"pillion\"\nslo_p99 = \"5ms\"\nmax_hold_ms = 1000";
@@ -184,8 +180,7 @@ fn while_best_effort_work_is_paused_large_copies_wait_and_small_ones_go() {
     }
 }
 
-/// The level and the requests' time alone belong to the process, which survives a restart of its
-/// daemon.
+/// The level and the requests' time alone are the process's, which survives its daemon's restart.
 #[test]
 fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requests() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");

@@ -126,7 +126,6 @@ fn ended_jobs_and_gpu_time_are_shown_with_all() {
     finish(jobs);
 }
 
-/// `pillion status --watch` into a pipe.
 fn watching(gpu: &Gpu, daemon: &Daemon, words: &[&str]) -> Process {
     let command = gpu.pillion(daemon, &[&["status", "--watch"], words].concat());
     Process::start("pillion status --watch", command)

@@ -12,12 +12,10 @@ use crate::common::{
 };
 
 const FOR_EVER_NS: &str = "3600000000000";
-/// Longer than any test waits.
 const LONG_NS: u64 = 3_600_000_000_000;
 /// As long as the tests' own timeout.
 const PATIENT_MS: &str = "60000";
 
-/// `pillion stop` with these arguments, with this stand-in for MPS's program.
 fn stop(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Value {
     let mut command = gpu.stop(control, daemon, arguments);
     command.arg("--json");
@@ -43,7 +41,6 @@ fn ask(daemon: &Daemon, request: &Request) -> Reply {
     ask_once(daemon.socket(), request, Duration::from_nanos(PATIENCE_NS)).unwrap()
 }
 
-/// A job that hangs with work in flight.
 fn hanging(gpu: &Gpu, label: &str) -> Job {
     let job = gpu.job(label, "hang");
     job.args(&[FOR_EVER_NS, "1"])
@@ -175,8 +172,7 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     let job = gpu.job_of("parent", "/bin/sh".as_ref());
     let job = job.args(&[
         "-c",
-        // A shell's background processes otherwise have an empty standard input, whose end ends the
-        // program.
+        // A shell's background processes have an empty standard input, whose end ends the program.
         "exec 3<&0; setpriv --pdeathsig KILL \"$0\" default launching <&3 & wait; exec sleep 1000",
     ]);
     let job = job.arg(Program::Linked("asked_to_end").path());
@@ -198,8 +194,7 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     );
 }
 
-/// Process ids belong to a PID namespace: those from the daemon are other processes' in another
-/// one.
+/// Process ids belong to a PID namespace: those from the daemon are others' in another one.
 #[test]
 fn who_stops_a_job_in_another_pid_namespace_than_the_daemons_is_told_so_and_hits_nobody() {
     let first = ["unshare", "--pid", "--fork", "--mount-proc"];

@@ -1,5 +1,4 @@
-//! Very many of everything, right and bounded: children, threads, contexts, look-ups, allocations,
-//! processes.
+//! Very many, right and bounded: children, threads, contexts, look-ups, allocations, processes.
 
 use protocol::hello::JobClass;
 
@@ -18,7 +17,6 @@ fn run(
     job.args(arguments).under(daemon.socket(), class).run()
 }
 
-/// Runs it alone and in each class; all parties count what it asked for.
 fn expect_right(program: &'static str, arguments: &[&str]) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", Program::Linked(program));

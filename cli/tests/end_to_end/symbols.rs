@@ -23,8 +23,8 @@ pub(crate) const NVML: [&str; 11] = [
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 ];
 
-/// libc's family, present on every system. `libgcc_s` is in the native build only; CI checks that
-/// the released artefact does without.
+/// libc's family, present everywhere. `libgcc_s` is in the native build only; CI checks that the
+/// released artefact does without.
 const MAY_NEED: [&str; 5] = [
     "libc.so.6",
     "libdl.so.2",
@@ -138,7 +138,6 @@ fn expect_libcs_family(library: &Path, others: &[&str]) {
     }
 }
 
-/// The imported names of the preload library, with the requested version.
 fn taken() -> Vec<String> {
     let text = output("nm", &["-D", "--undefined-only"], &library());
     let names = text

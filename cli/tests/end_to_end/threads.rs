@@ -2,7 +2,6 @@
 
 use crate::common::{Daemon, Gpu, Process};
 
-/// A GPU with a high-priority job that never ends.
 fn hung(policy: &str) -> (Gpu, Daemon, Process) {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon(&format!("name = \"temporal\"\n{policy}"));
@@ -16,7 +15,6 @@ fn started_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
     job.start_until("started")
 }
 
-/// `threads` at the gate, where it stays for long.
 fn held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
     let process = started_threads(gpu, daemon, arguments);
     daemon.wait_until_held("be");

@@ -1,5 +1,4 @@
-//! Best-effort work makes way if the GPU is used more than `[throttle]` allows, by the device
-//! server's own count.
+//! Best-effort work makes way if the GPU is used beyond `[throttle]`, by the device server's count.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -29,7 +28,6 @@ pub(super) fn replay(
     replay_of(clocked, class, rank, &row.repeat(kernels), rate)
 }
 
-/// [`replay`] with these rows of a trace.
 pub(super) fn replay_of(
     clocked: &Clocked,
     class: JobClass,

@@ -1,5 +1,4 @@
-//! `pillion top` in real terminals: its display at three sizes; it restores the terminal, whatever
-//! ends it. Also `pillion doctor` in such terminals.
+//! `pillion top` in real terminals, at three sizes, restored at any end; also `pillion doctor`.
 
 use rustix::process::{Pid, Signal, kill_process};
 

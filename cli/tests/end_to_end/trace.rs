@@ -1,5 +1,4 @@
-//! `pillion trace` of real processes: every launch once, the other drawn items, and the end of a
-//! trace.
+//! `pillion trace` of real processes: every launch once, the other items, and a trace's end.
 
 use std::path::Path;
 
@@ -19,7 +18,6 @@ fn taking(gpu: &Gpu, daemon: &Daemon, seconds: &str, file: &Path) -> Process {
     process
 }
 
-/// The summary of a trace that is told to end, and its document.
 fn ended(process: Process, file: &Path) -> (Value, Value) {
     process.signal(Signal::INT);
     finished(process, file)
@@ -35,7 +33,6 @@ fn finished(process: Process, file: &Path) -> (Value, Value) {
     (summary, serde_json::from_str(&text).unwrap())
 }
 
-/// The events of a job, of these categories.
 fn events_of<'d>(document: &'d Value, job: &str, cats: &[&str]) -> Vec<&'d Value> {
     let events = document["traceEvents"].as_array().unwrap();
     let names = events

@@ -4,7 +4,6 @@ use std::process::Command;
 
 use crate::common::{Gpu, cargo_folder, clean_command, collect, workspace};
 
-/// Its lines, without comments.
 fn lines() -> Vec<String> {
     lines_of("pilliond@.service")
 }

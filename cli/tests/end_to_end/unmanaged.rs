@@ -27,14 +27,12 @@ fn named(daemon: &Daemon) -> Vec<u64> {
         .collect()
 }
 
-/// Waits until the daemon names these and no others.
 fn wait_for_named(daemon: &Daemon, processes: &[&Process]) {
     let mut pids: Vec<u64> = processes.iter().map(|it| it.pid().into()).collect();
     pids.sort_unstable();
     until(&format!("{pids:?} named"), || named(daemon) == pids);
 }
 
-/// The number of processes named so far.
 fn count_of_events(daemon: &Daemon) -> Value {
     daemon.status()["events"]["counts"]["unmanaged"].clone()
 }
@@ -143,7 +141,6 @@ fn a_process_past_pillion_is_left_alone_where_no_rule_says_otherwise() {
     assert_eq!(daemon.status()["events"]["counts"]["evicted"], 0);
 }
 
-/// The rule, for processes of the user of these tests.
 fn rule(more: &str) -> String {
     let root = if getuid().is_root() {
         "root = true\n"

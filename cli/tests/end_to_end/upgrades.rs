@@ -1,8 +1,7 @@
-//! Daemons replaced by a newer build, and by an older one again, while jobs run.
-//!
-//! There is no newer build, so a relay stands between the jobs and a daemon of this one. It changes
-//! the daemon's packets to the next minor version, with more at their end than this build knows.
-//! The relay is the daemon's peer, so the status shows the relay as process and in memory.
+//! Daemons replaced by a newer build, and by an older one again, while jobs run. There is no newer
+//! build, so a relay stands between the jobs and a daemon of this one. It changes the daemon's
+//! packets to the next minor version, with more at their end than this build knows. The relay is
+//! the daemon's peer, so the status shows the relay as process and in memory.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter};
@@ -99,7 +98,6 @@ fn end(daemon: Daemon) {
     daemon.end();
 }
 
-/// Each job is the daemon's client and goes on.
 fn expect_served(daemon: &Daemon, jobs: &mut [(&str, Process)]) {
     for (label, job) in jobs {
         daemon.wait_for_clients(label, 1);

@@ -28,8 +28,8 @@ fn the_status_tells_hooks_by_family_and_how_entry_points_were_obtained() {
     assert!(count("calls_sync") >= 1, "{totals:#}");
     assert_eq!(count("calls_nested"), 0, "{totals:#}");
     assert_eq!(count("launches_foreign"), 0, "{totals:#}");
-    // `work` asks for fifteen functions and the resolver in both forms; cuDeviceGet is the driver's
-    // own.
+    // `work` asks for fifteen functions and both forms of the resolver; cuDeviceGet is the
+    // driver's.
     assert_eq!(
         count("resolved_hooked") + count("resolved_passed"),
         16,

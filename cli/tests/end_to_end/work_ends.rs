@@ -1,5 +1,4 @@
-//! Work whose stream, context, device or thread ends while it runs does not stay in flight for
-//! ever.
+//! Work whose stream, context, device or thread ends while it runs does not stay in flight.
 
 use crate::common::{Gpu, until};
 

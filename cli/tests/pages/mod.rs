@@ -1,8 +1,7 @@
-//! Checks a timeline against the published format, and pages and pictures that stand alone.
-//!
-//! The format is Google's "Trace Event Format" (JSON object format): the keys that each phase of
-//! event must have, and complete events of one thread that nest or do not overlap. On our tracks
-//! nothing nests.
+//! Checks a timeline against the published format, and pages and pictures that stand alone. The
+//! format is Google's "Trace Event Format" (JSON object format): the keys that each phase of event
+//! must have, and complete events of one thread that nest or do not overlap. On our tracks nothing
+//! nests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +19,7 @@ fn ns(value: &Value) -> u64 {
 /// Complete events by process and track: start, end, category, name.
 pub(crate) type Tracks = BTreeMap<(u64, u64), Vec<(u64, u64, String, String)>>;
 
-/// Checks every event against the format; returns complete events, names of processes, and the
-/// number of counters.
+/// Checks every event; returns complete events, names of processes, and the number of counters.
 pub(crate) fn checked(document: &Value) -> (Tracks, BTreeMap<u64, String>, usize) {
     let mut tracks = Tracks::new();
     let mut processes = BTreeMap::new();
@@ -83,7 +81,6 @@ pub(crate) fn checked(document: &Value) -> (Tracks, BTreeMap<u64, String>, usize
     (tracks, processes, counters.len())
 }
 
-/// On our tracks nothing nests.
 pub(crate) fn expect_no_overlap(tracks: &mut Tracks) {
     for (track, spans) in tracks {
         spans.sort();

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use super::{Daemon, Gpu, cargo_folder, until, write_script};
 
-/// A stand-in for `nvidia-cuda-mps-control` that records its commands, and whether the client they
-/// name lives.
+/// A stand-in for `nvidia-cuda-mps-control` that records commands, and whether the client lives.
 pub(crate) struct Control {
     folder: PathBuf,
 }
@@ -24,7 +23,6 @@ impl Control {
         Self::that(gpu, &format!("{server} --inject \"terminate-client $3\";"))
     }
 
-    /// Runs `terminate` for a client that is to be terminated.
     fn that(gpu: &Gpu, terminate: &str) -> Self {
         let folder = gpu.path("mps");
         fs::create_dir_all(&folder).unwrap();
@@ -51,7 +49,6 @@ impl Control {
         self.folder.join("nvidia-cuda-mps-control")
     }
 
-    /// A `PATH` that contains it.
     pub(crate) fn search_path(&self) -> String {
         format!("{}:/usr/bin:/bin", self.folder.display())
     }
@@ -68,8 +65,8 @@ impl Control {
         self.asked().contains(&line)
     }
 
-    /// It was asked to end the work of this process before the kill; or, on a machine too busy for
-    /// that, the daemon says so.
+    /// It was asked to end this process's work before the kill, or the daemon says that a busy
+    /// machine prevented it.
     pub(crate) fn expect_terminated(&self, pid: u32, daemon: &Daemon) {
         if self.has_terminated(pid) {
             return;

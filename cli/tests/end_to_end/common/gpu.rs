@@ -66,14 +66,12 @@ impl Gpu {
         (gpu, daemon)
     }
 
-    /// A GPU under MPS with its [`Self::null_daemon`].
     pub(crate) fn with_null_daemon() -> (Self, Daemon) {
         let gpu = Self::start("mps");
         let daemon = gpu.null_daemon();
         (gpu, daemon)
     }
 
-    /// Another device of the table.
     pub(crate) fn start_device(device: &str, sharing: &'static str) -> Self {
         Self::start_with(device, sharing, |_, _| ())
     }
@@ -115,8 +113,7 @@ impl Gpu {
         std::fs::read_to_string(record).unwrap()
     }
 
-    /// Without block priority: waiting blocks of a kernel with the greater priority do not go
-    /// first.
+    /// Without block priority: waiting blocks of a kernel with greater priority do not go first.
     pub(crate) fn start_without_block_priority(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, _| {
             command.args(["--block-priority", "off"]);
@@ -159,7 +156,6 @@ impl Gpu {
         self.folder.path().join(name)
     }
 
-    /// The device's counts for processes of this label.
     pub(crate) fn counts(&self, label: &str) -> Value {
         self.stats()["labels"][label].clone()
     }
@@ -235,7 +231,6 @@ impl Gpu {
         hp.start_until("launched")
     }
 
-    /// [`Self::job`] with a program that is not compiled here.
     pub(crate) fn job_of(&self, label: &str, program: &Path) -> Job {
         let mut command = self.command(program);
         command.env("SOFTGPU_LABEL", label);
@@ -260,7 +255,6 @@ impl Gpu {
         })
     }
 
-    /// `pillion` with `arguments`, for this daemon.
     pub(crate) fn pillion(&self, daemon: &Daemon, arguments: &[&str]) -> Command {
         let mut command = self.command(pillion());
         command
@@ -269,14 +263,12 @@ impl Gpu {
         command
     }
 
-    /// `pillion stop` with `arguments`, with this stand-in for MPS's program.
     pub(crate) fn stop(&self, control: &Control, daemon: &Daemon, arguments: &[&str]) -> Command {
         let mut command = self.pillion(daemon, &["stop"]);
         command.args(arguments).env("PATH", control.search_path());
         command
     }
 
-    /// The result of `pillion` with `arguments`, for this daemon.
     pub(crate) fn tell(&self, daemon: &Daemon, arguments: &[&str]) -> Ended {
         collect(self.pillion(daemon, arguments))
     }
@@ -300,7 +292,6 @@ impl Gpu {
         self.config_told(self.sharing, socket, policy)
     }
 
-    /// [`Self::config`] with this value of `sharing`.
     fn config_told(&self, sharing: &str, socket: &Path, policy: &str) -> PathBuf {
         let path = self.folder.path().join("gpu0.toml");
         let text = format!(
@@ -325,18 +316,15 @@ impl Gpu {
         Self::daemon_of(command, socket)
     }
 
-    /// A daemon with another socket.
     pub(crate) fn daemon_at(&self, socket: PathBuf, policy: &str) -> Daemon {
         self.daemon_by(socket, policy, |command| command)
     }
 
-    /// The daemon for processes whose driver is in its null mode: calls succeed at once and make no
-    /// system call.
+    /// The daemon for a driver in its null mode: calls succeed at once and make no system call.
     pub(crate) fn null_daemon(&self) -> Daemon {
         self.null_daemon_in(&[])
     }
 
-    /// [`Self::null_daemon`] with these variables in its environment.
     pub(crate) fn null_daemon_in(&self, environment: &[(&str, &Path)]) -> Daemon {
         self.daemon_by(self.path("pillion.sock"), "", |command| {
             command.env("SOFTGPU_NULL", &self.null);
@@ -348,27 +336,23 @@ impl Gpu {
         &self.null
     }
 
-    /// A daemon with one more variable in its environment.
     pub(crate) fn daemon_with(&self, name: &str, value: &Path) -> Daemon {
         self.daemon_in(&[(name, value)])
     }
 
-    /// A daemon with these variables in its environment.
     pub(crate) fn daemon_in(&self, environment: &[(&str, &Path)]) -> Daemon {
         self.daemon_by(self.path("pillion.sock"), "", |command| {
             command.envs(environment.iter().copied())
         })
     }
 
-    /// A daemon that uses this stand-in for MPS's program; with these sections, and these lines in
-    /// `[faults]`.
+    /// A daemon with this stand-in for MPS's program, with these sections and lines in `[faults]`.
     pub(crate) fn daemon_beside(&self, control: &Control, sections: &str, faults: &str) -> Daemon {
         let program = control.program();
         let faults = format!("[mps]\nterminate = [{program:?}]\n[faults]\n{faults}");
         self.daemon(&format!("{sections}\n{faults}"))
     }
 
-    /// A daemon at that socket, with these lines from its `[policy]` on, and with more variables.
     pub(crate) fn daemon_at_with(
         &self,
         socket: PathBuf,
@@ -389,7 +373,6 @@ impl Gpu {
         Self::daemon_of(command, socket)
     }
 
-    /// A daemon that `words` start.
     pub(crate) fn daemon_through(&self, words: &[&str]) -> Daemon {
         let socket = self.path("pillion.sock");
         let mut command = self.command(words[0]);
@@ -417,7 +400,6 @@ impl Gpu {
         ended
     }
 
-    /// Checks that program, Pillion and device have counted alike for a job that has ended.
     pub(crate) fn expect_equal_counts(&self, label: &str, ended: &Ended, daemon: &Daemon) {
         let totals = daemon.totals(label);
         let device = self.counts(label);
@@ -457,7 +439,6 @@ impl Machine {
         &self.gpus[index]
     }
 
-    /// A daemon of one of the GPUs, with these lines in its `[policy]`.
     pub(crate) fn daemon(&self, index: usize, policy: &str) -> Daemon {
         let stats = self.gpus[index].stats();
         let uuid = stats["uuid"].as_str().expect("the server says it");
@@ -469,7 +450,6 @@ impl Machine {
         self.gpus[index].daemon_at(socket, policy)
     }
 
-    /// A command that sees all GPUs.
     pub(crate) fn command(&self, label: &str, program: &Path, arguments: &[&str]) -> Job {
         let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
         self.gpus[0]
@@ -479,7 +459,6 @@ impl Machine {
             .env("XDG_RUNTIME_DIR", self.folder.path())
     }
 
-    /// A process of this label that sees all GPUs, without Pillion.
     pub(crate) fn job(&self, label: &str, line: impl Into<CommandLine>) -> Job {
         let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
         self.gpus[0]
@@ -504,12 +483,10 @@ impl Daemon {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until the status is as wanted.
     pub(crate) fn status_when(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         until(what, || Some(self.status()).filter(&is_so))
     }
 
-    /// The output of `pillion status`, with room for all of it.
     pub(crate) fn table(&self) -> String {
         self.shown(&["status"])
     }
@@ -523,7 +500,6 @@ impl Daemon {
         texts.collect()
     }
 
-    /// [`Self::explained`] for one job, and for the GPU.
     pub(crate) fn explained_of(&self, job: &str) -> String {
         self.shown(&["status", "--explain", job])
     }
@@ -557,13 +533,12 @@ impl Daemon {
         })
     }
 
-    /// Waits until a thread of the job waits at the gate.
     pub(crate) fn wait_until_held(&self, label: &str) {
         self.job_when(label, "a thread at the gate", |job| job["waiting"] == true);
     }
 
-    /// Waits until a poll of the daemon after this call finds nothing in flight for a job: the
-    /// status is as of the last poll, and there are a thousand a second.
+    /// Waits until a poll after this call finds nothing in flight for a job: the status is as of
+    /// the last poll, of a thousand a second.
     pub(crate) fn wait_until_nothing_in_flight(&self, label: &str) {
         let now_ns = || self.status()["daemon"]["now_ns"].as_u64().unwrap();
         let begun_ns = now_ns();
@@ -590,7 +565,6 @@ impl Daemon {
         self.process.signal(signal);
     }
 
-    /// Waits until the daemon waits for NVML's reports.
     pub(crate) fn wait_for_reports(&self) {
         until("NVML's reports", || self.log().contains("NVML reports"));
     }
@@ -661,7 +635,6 @@ impl Job {
         Process::start(&self.label, self.command)
     }
 
-    /// Starts it and waits until it has printed `line`.
     pub(crate) fn start_until(self, line: &str) -> Process {
         let mut process = self.start();
         process.wait_for(line, 1);
@@ -673,8 +646,7 @@ impl Job {
     }
 }
 
-/// A number that no other test on this machine has: each device in null mode has a daemon of its
-/// own.
+/// A number that no other test on this machine has: each device in null mode has its own daemon.
 fn null_number() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -684,15 +656,14 @@ fn null_number() -> String {
     )
 }
 
-/// A job's entry in a daemon's status, `Null` if there is none.
 fn job_of(status: &Value, label: &str) -> Value {
     let jobs = status["jobs"].as_array().expect("a list of jobs");
     let found = jobs.iter().find(|job| job["job"] == label);
     found.cloned().unwrap_or_default()
 }
 
-/// Other variables of the caller that would change programs' output: language, colours, shells'
-/// start-up files, and settings of debuggers and emulators.
+/// Other variables that change programs' output: language, colours, start-up files of shells,
+/// settings of debuggers and emulators.
 const OF_THE_CALLER: [&str; 10] = [
     "BASH_ENV",
     "CLICOLOR_FORCE",

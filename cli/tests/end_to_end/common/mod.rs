@@ -1,9 +1,7 @@
 //! A stage for real processes: a device server in real time, daemons, and jobs under the preload
-//! library.
-//!
-//! Nothing here sleeps for a fixed time and nothing asserts that something was fast: conditions are
-//! polled until they hold, and [`PATIENCE_NS`] only ends a test that hangs ([`WHENEVER_NS`] for
-//! `_whenever`).
+//! library. Nothing here sleeps for a fixed time and nothing asserts that something was fast:
+//! conditions are polled until they hold, and [`PATIENCE_NS`] only ends a test that hangs
+//! ([`WHENEVER_NS`] for `_whenever`).
 
 mod control;
 mod gpu;
@@ -34,7 +32,6 @@ pub(crate) fn until<A: Answer>(what: &str, ask: impl FnMut() -> A) -> A::Found {
     try_until(ask).unwrap_or_else(|| panic!("waited in vain for: {what}"))
 }
 
-/// Polls until there is an answer or the timeout.
 pub(crate) fn try_until<A: Answer>(mut ask: impl FnMut() -> A) -> Option<A::Found> {
     let clock = Clock::monotonic();
     let give_up_ns = clock.now_ns() + PATIENCE_NS;

@@ -76,7 +76,6 @@ impl Cuda {
     }
 }
 
-/// Prefix of [`scratch`]'s name, before the process id.
 const SCRATCH_PREFIX: &str = "end-to-end-";
 
 pub(crate) fn workspace() -> &'static Path {
@@ -88,8 +87,7 @@ pub(crate) fn pillion() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_pillion"))
 }
 
-/// The preload library, or the build that `PILLION_TEST_LIBRARY` names, as CI does for the release
-/// artefact.
+/// The preload library, or the build of `PILLION_TEST_LIBRARY` (in CI the release artefact).
 pub(crate) fn library() -> PathBuf {
     std::env::var_os("PILLION_TEST_LIBRARY")
         .map_or_else(|| cargo_folder().join("libpillion.so"), PathBuf::from)
@@ -124,8 +122,8 @@ pub(crate) fn driver_folder() -> &'static Path {
     })
 }
 
-/// A folder where the shim has the driver's name, with that driver behind it, as
-/// `pillion run --shim` makes one.
+/// A folder where the shim has the driver's name and that driver behind it, as `pillion run --shim`
+/// makes one.
 pub(crate) fn shim_folder(driver: &Path) -> PathBuf {
     let name = driver.display().to_string().replace('/', "-");
     let folder = scratch().join(format!("shim{name}"));
@@ -165,9 +163,8 @@ pub(crate) fn runtime_libraries(cuda: Cuda) -> [PathBuf; 3] {
     names(cuda).map(|(_, name)| folder.join(name))
 }
 
-/// Writes a script as a program, by another process: a file that this process has open for writing
-/// is also open for a moment in other tests' children, and executing it then fails (`ETXTBSY` of
-/// execve(2)).
+/// Writes a script by another process: a file open for writing here is also open for a moment in
+/// other tests' children, and executing it then fails (`ETXTBSY` of execve(2)).
 pub(crate) fn write_script(path: &Path, text: &str) {
     let mut writer = Command::new("sh");
     writer.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]);

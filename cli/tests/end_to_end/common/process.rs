@@ -33,7 +33,6 @@ pub(crate) struct Ended {
 }
 
 impl Process {
-    /// Starts `command` with a pipe at each end.
     pub(crate) fn start(name: &str, mut command: Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let errors = folder.path().join("stderr");
@@ -72,8 +71,8 @@ impl Process {
         self.lines.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next line of its output, or `None` at the end. Silence for longer than `patience_ns`
-    /// fails.
+    /// The next line of its output, or `None` at the end; fails if silent longer than
+    /// `patience_ns`.
     fn try_next_line(&mut self, patience_ns: u64) -> Option<String> {
         match self.lines().recv_timeout(Duration::from_nanos(patience_ns)) {
             Ok(line) => {
@@ -102,8 +101,8 @@ impl Process {
         }
     }
 
-    /// Reads lines until it has printed `line`, however long it is silent before: a cold import of
-    /// PyTorch takes minutes on a slow machine.
+    /// Reads lines until it has printed `line`, however long that takes: a cold import of PyTorch
+    /// takes minutes on a slow machine.
     pub(crate) fn wait_whenever(&mut self, line: &str) {
         while self.next_line_within(WHENEVER_NS) != line {}
     }
@@ -114,7 +113,6 @@ impl Process {
         self.wait_for(line, count);
     }
 
-    /// Drops its output so far; returns its next line.
     pub(crate) fn next_new_line(&mut self) -> String {
         self.skip_said();
         self.next_line()
@@ -203,8 +201,7 @@ impl Process {
         self.finish_within(PATIENCE_NS)
     }
 
-    /// Tells it to end and waits until it has, however long it is silent, which may be minutes on a
-    /// slow machine.
+    /// [`Self::finish`] of a process that may be silent for minutes on a slow machine.
     pub(crate) fn finish_whenever(mut self) -> Ended {
         self.tell_to_end();
         self.finish_within(WHENEVER_NS)

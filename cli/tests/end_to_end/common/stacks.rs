@@ -1,5 +1,4 @@
-//! Shows where the threads of a silent process are in a test's failure: such a hang may not recur
-//! soon.
+//! Shows where the threads of a silent process are in a test's failure: a hang may not recur soon.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The stacks of a process and of its descendants, and the kernel's view of the threads of
-/// everything else that this test program started (other tests' processes among them).
+/// The stacks of a process and its descendants, and the kernel's view of the threads of everything
+/// else that this test program started (other tests' processes among them).
 pub(crate) fn of_processes(silent: u32) -> String {
     let parents = parents();
     let mut text = String::new();
@@ -34,8 +33,7 @@ fn parents() -> BTreeMap<u32, u32> {
     ids.filter_map(|id| Some((id, parent_of(id)?))).collect()
 }
 
-/// The fourth word of `/proc/ID/stat`; the second, the name in parentheses, may contain anything
-/// (`proc(5)`).
+/// The fourth word of `/proc/ID/stat`; the name in parentheses before it is arbitrary (`proc(5)`).
 fn parent_of(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, behind_name) = stat.rsplit_once(')')?;
@@ -55,8 +53,8 @@ fn descends(process: u32, from: u32, parents: &BTreeMap<u32, u32>) -> bool {
     false
 }
 
-/// A process's signal dispositions, and a line for each thread: name, state, system call with
-/// arguments, wait channel in the kernel, and signals.
+/// A process's signal dispositions; for each thread name, state, system call with arguments, wait
+/// channel in the kernel, and signals.
 fn places(process: u32) -> String {
     let read = |path: &Path, name: &str| {
         let text = fs::read_to_string(path.join(name)).unwrap_or_else(|error| error.to_string());

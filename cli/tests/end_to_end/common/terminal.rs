@@ -1,6 +1,4 @@
-//! A terminal of a given size with a shell: shows its rows, and presses keys.
-//!
-//! Each terminal is a tmux server, which ends with it.
+//! A terminal of a given size with a shell, each its own tmux server: shows rows, presses keys.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -50,7 +48,6 @@ impl Terminal {
         tmux
     }
 
-    /// Its rows without trailing spaces.
     pub(crate) fn seen(&self) -> String {
         self.captured(&[])
     }

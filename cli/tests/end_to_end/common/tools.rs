@@ -1,9 +1,7 @@
-//! Optional requirements of tests: programs, files of Debian packages, Python packages.
-//!
-//! Each function returns a path, or ends its caller's test as ignored with the name of what is
-//! missing. So the README's test command passes on a bare machine and shows what it left out. With
-//! `PILLION_REQUIRE_TOOLS=1`, as in CI, absence is a failure. `.ci/run` installs what the tests
-//! need.
+//! Optional requirements of tests: programs, files of Debian packages, Python packages. Each
+//! function returns a path, or ends its caller's test as ignored with the name of what is missing.
+//! So the README's test command passes on a bare machine and shows what it left out. With
+//! `PILLION_REQUIRE_TOOLS=1`, as in CI, absence is a failure. `.ci/run` installs all of them.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +14,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
     present(&format!("program {name}"), on_path(name))
 }
 
-/// The file of an installed Debian package whose path ends in `end`, say `/libjemalloc.so.2` of
-/// `libjemalloc2`.
+/// A file of an installed Debian package by the end of its path, say `/libjemalloc.so.2`.
 pub(crate) fn debian_file(package: &str, end: &str) -> PathBuf {
     let found = packaged_file(package, end);
     present(
@@ -26,8 +23,7 @@ pub(crate) fn debian_file(package: &str, end: &str) -> PathBuf {
     )
 }
 
-/// A Python interpreter that can import all of `modules`: `.venv` of the workspace if it can, else
-/// `python3`.
+/// A Python that can import all of `modules`: `.venv` of the workspace if it can, else `python3`.
 pub(crate) fn python(modules: &[&str]) -> PathBuf {
     let mut interpreters = interpreters();
     let found = interpreters.find(|python| can_import(python, modules));
@@ -39,8 +35,7 @@ pub(crate) fn python(modules: &[&str]) -> PathBuf {
     present(&what, found)
 }
 
-/// The programs of this name from Python packages in `.venv` of the workspace, and the one in
-/// `PATH`.
+/// The programs of this name in the workspace's `.venv`, and the one in `PATH`.
 pub(crate) fn python_programs(name: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = packages_of_python()
         .map(|package| package.join("bin").join(name))
@@ -66,8 +61,7 @@ fn packages_of_python() -> impl Iterator<Item = PathBuf> {
         .flat_map(move |python| entries(python.join("site-packages/nvidia")))
 }
 
-/// The folders of NVIDIA's headers of a release, for `cc -isystem`: the runtime's, and those that
-/// these include from the compiler's package.
+/// NVIDIA's headers of a release, for `cc -isystem`: the runtime's, and the compiler package's.
 pub(crate) fn cuda_headers(cuda: Cuda) -> [PathBuf; 2] {
     let release = format!("#define CUDART_VERSION  {}", cuda.major());
     let has = |folder: &PathBuf, file: &str, text: &str| {
@@ -81,8 +75,8 @@ pub(crate) fn cuda_headers(cuda: Cuda) -> [PathBuf; 2] {
     [runtime, compiler]
 }
 
-/// The first program of `words`, if running them works here: changing the user, creating namespaces
-/// and mounting need rights that root of a container may lack.
+/// The first of `words`, if running them works here: changing the user, creating namespaces and
+/// mounting need rights that root of a container may lack.
 pub(crate) fn that_runs(words: &[&str]) -> PathBuf {
     let program = program(words[0]);
     let mut command = Command::new(&program);

@@ -1,5 +1,4 @@
-//! A real Prometheus (Debian's package `prometheus`, which has promtool) with the exporter, the
-//! alerts and the dashboard.
+//! Prometheus itself (Debian's `prometheus`, with promtool), exporter, alerts and dashboard.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,7 +24,6 @@ fn promtool(arguments: &[&str], input: Option<&str>) {
     process.finish().expect_success();
 }
 
-/// The names in the table of docs/monitoring.md.
 fn documented() -> Vec<(String, String)> {
     let text = std::fs::read_to_string(workspace().join("docs/monitoring.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| `pillion_"));
@@ -37,7 +35,6 @@ fn documented() -> Vec<(String, String)> {
     rows.collect()
 }
 
-/// An answer of Prometheus' API.
 fn api(address: SocketAddr, path: &str) -> Value {
     let (head, body) = ask(address, &format!("GET /api/v1/{path}"), "");
     // Long answers come in chunks; the JSON of these queries is in one piece.
@@ -46,7 +43,6 @@ fn api(address: SocketAddr, path: &str) -> Value {
     serde_json::from_str(&body[first..=last]).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// Starts Prometheus with this configuration and waits until it is ready.
 fn prometheus(folder: &Path, config: &str) -> (Process, SocketAddr) {
     let file = folder.join("prometheus.yml");
     std::fs::write(&file, config).unwrap();

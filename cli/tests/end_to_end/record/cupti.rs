@@ -1,5 +1,4 @@
-//! `pillion profile record` with kernels timed by CUPTI: by its stand-in, with the device server's
-//! times.
+//! `pillion profile record` with kernels timed by CUPTI: by its stand-in, with the server's times.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +11,6 @@ use serde_json::Value;
 use super::{Ran, Stage, blocks, expect_as_ran, summary};
 use crate::common::{Ended, Gpu, Machine, Process, Program, cargo_folder, collect, pillion};
 
-/// Configures the stand-in.
 const WORDS: &str = "SOFTGPU_CUPTI";
 /// The beginning of the message if CUPTI is not used.
 const DECLINED: &str = "kernels were timed by events and not by CUPTI: ";
@@ -22,7 +20,6 @@ fn library() -> PathBuf {
 }
 
 impl Stage {
-    /// `pillion profile record` of `record` with the stand-in in this configuration.
     fn record_by_cupti(&self, words: &str, arguments: &[&str]) -> Command {
         let mut command = self.gpu.command(pillion());
         command.env("SOFTGPU_LABEL", "job").env(WORDS, words);
@@ -35,7 +32,6 @@ impl Stage {
         command
     }
 
-    /// [`Self::record_by_cupti`], run to its end.
     fn recorded_by_cupti(&self, words: &str, arguments: &[&str]) -> Ended {
         let ended = collect(self.record_by_cupti(words, arguments));
         assert_eq!(ended.code(), 7, "{ended:#?}");
@@ -119,7 +115,7 @@ fn cupti_leaves_most_of_what_it_told_of_a_job_that_is_killed() {
     let stage = Stage::new();
     let mut job = Process::start("record", stage.record_by_cupti("", &["for-ever", "1"]));
     let pid: i32 = job.next_line().parse().unwrap();
-    // Fewer launches than fit in a buffer, so that none was returned unasked, in more time than
+    // Fewer launches than fit in a buffer, none of which was returned unasked, in more time than
     // passes between two queries of CUPTI.
     job.wait_for("round", 70);
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();

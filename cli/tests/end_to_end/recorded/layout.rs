@@ -1,6 +1,5 @@
 //! Offsets of fields in the shared pages of protocol 3, as numbers: another build's compiled view.
-//!
-//! They are not taken from today's types, which would move with them.
+//! Today's types would move with them.
 
 use super::Words;
 
@@ -50,7 +49,6 @@ pub(super) const STEADY: &[Field] = &[
     field("ledger", "context_bytes", 16, 8),
 ];
 
-/// A best-effort job's lease.
 pub(super) mod lease {
     pub(in super::super) const GENERATION: u64 = 8;
     pub(in super::super) const EPOCH: u64 = 16;
@@ -65,7 +63,6 @@ pub(super) mod lease {
     pub(in super::super) const STANDING: u32 = 1 << 13;
 }
 
-/// A client's own page.
 pub(super) mod client {
     pub(in super::super) const MAGIC: u64 = 0;
     pub(in super::super) const WAITING: u64 = 8;

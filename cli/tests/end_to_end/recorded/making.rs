@@ -6,7 +6,6 @@ use protocol::hello::{Ending, LearntOf, MemoryOf, Request, Set, Stop, peer_versi
 
 use super::*;
 
-/// The job of the requests.
 pub(super) const ASKED: &str = "asked";
 /// Least number of bytes recorded of each page: all of the small ones.
 const PAGE_BYTES: usize = 128;
@@ -34,7 +33,6 @@ fn a_recording_of_this_build_is_made_where_one_is_asked_for() {
     write("requests", asked());
 }
 
-/// A real job's attach, the answer, and the contents of the pages.
 fn attached((class, label): (JobClass, &str)) -> Value {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let path = gpu.path("relay.sock");

@@ -4,7 +4,6 @@ use super::scenarios::{ASYNCHRONOUS, EXPANDABLE_SEGMENTS, PROCESSES, SHARED, THR
 use super::{Scenario, python};
 use crate::common::Cuda;
 
-/// Runs one alone and in both classes, and compares.
 fn expect_unchanged(scenario: Scenario) {
     let scenario = Scenario {
         cuda: Cuda::V12,

@@ -1,18 +1,14 @@
 //! PyTorch's wheel from PyPI, unmodified, on the software GPU: alone and under `pillion run`, in
-//! both classes.
-//!
-//! NVIDIA's runtime, cuBLAS and cuBLASLt refuse drivers other than NVIDIA's, so stand-ins for these
-//! are preloaded: the dynamic linker knows them by the wheel's names, and the wheel stays
-//! unmodified. PyTorch's kernels compute nothing there, so these tests do not check results: they
-//! compare output, exit status, launches, bytes, graphs and errors.
-//!
+//! both classes. NVIDIA's runtime, cuBLAS and cuBLASLt refuse drivers other than NVIDIA's, so
+//! stand-ins for these are preloaded: the dynamic linker knows them by the wheel's names, and the
+//! wheel stays unmodified. PyTorch's kernels compute nothing there, so these tests do not check
+//! results: they compare output, exit status, launches, bytes, graphs and errors.
 //! The wheel is large (3 GB to download, 5.4 GB installed), so it is optional: tests that find no
 //! Python with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` are ignored, or fail with
-//! `PILLION_REQUIRE_TORCH=1`. `PILLION_NO_TORCH=1` leaves them out.
-//!
-//! That wheel is of CUDA 13. One of CUDA 12 needs the stand-ins of that release; the same scenarios
-//! run with it if `PILLION_TORCH12_PYTHON` names a Python that has one (`cuda12`). That is another
-//! 2.5 GB to download, so CI does without.
+//! `PILLION_REQUIRE_TORCH=1`. `PILLION_NO_TORCH=1` leaves them out. That wheel is of CUDA 13. One
+//! of CUDA 12 needs the stand-ins of that release; the same scenarios run with it if
+//! `PILLION_TORCH12_PYTHON` names a Python that has one (`cuda12`). That is another 2.5 GB to
+//! download, so CI does without.
 
 mod cuda12;
 mod ranges;
@@ -43,7 +39,6 @@ const SAME: [&str; 8] = [
     "allocated_bytes",
 ];
 
-/// A program of `tests/programs/torch`, with its particularities.
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
     program: &'static str,
@@ -67,7 +62,6 @@ impl Scenario {
         }
     }
 
-    /// Runs it alone and in both classes, and compares.
     fn expect_unchanged(self) {
         let python = python(self.cuda);
         let stage = Stage::new(python);
@@ -101,7 +95,6 @@ impl Scenario {
             .collect()
     }
 
-    /// PyTorch, Pillion and the device agree.
     fn expect_counted_the_same(self, totals: &Value, counts: &Value, ended: &Ended) {
         for counter in [
             "launches",
@@ -132,7 +125,6 @@ impl Scenario {
     }
 }
 
-/// A GPU with a daemon, on which a scenario is run.
 struct Stage {
     python: PathBuf,
     gpu: Gpu,
@@ -156,8 +148,7 @@ impl Stage {
     }
 
     fn under_pillion(&self, scenario: Scenario, class: JobClass) -> Job {
-        // A best-effort job has a part of the device by default; here it must see what it sees
-        // alone.
+        // A best-effort job has a part of the device by default; here it sees what it sees alone.
         self.under_quota(scenario, class, "unlimited")
     }
 
@@ -196,7 +187,6 @@ impl Stage {
         }
     }
 
-    /// Pillion's counts for the job of a class, after it has ended.
     fn totals(&self, class: JobClass) -> Value {
         let job = self.job(class);
         self.daemon.totals(job["job"].as_str().expect("its id"))
@@ -216,12 +206,10 @@ fn program(name: &str) -> PathBuf {
     folder.join(format!("{name}.py"))
 }
 
-/// The stand-ins, as `LD_PRELOAD` takes them.
 fn preload(cuda: Cuda) -> OsString {
     env::join_paths(runtime_libraries(cuda)).expect("no colon in a path of cargo's")
 }
 
-/// A Python with PyTorch for that CUDA.
 pub(crate) fn python(cuda: Cuda) -> PathBuf {
     if env::var_os("PILLION_NO_TORCH").is_some_and(|value| value == "1") {
         testing::ignore("PILLION_NO_TORCH=1");

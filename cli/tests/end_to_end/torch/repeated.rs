@@ -136,9 +136,8 @@ fn names(folder: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Shared memory that PyTorch named after processes (`torch_PID_…`) of which none is alive.
-/// Pillion's and the device's has no name: it lasts as long as a descriptor of it, which
-/// [`descriptors`] counts.
+/// PyTorch's shared memory, named after processes (`torch_PID_…`) of which none is alive. Pillion's
+/// and the device's has no name: it lasts as long as a descriptor, which [`descriptors`] counts.
 fn segments() -> BTreeSet<String> {
     let living = processes();
     names("/dev/shm")
@@ -150,13 +149,12 @@ fn segments() -> BTreeSet<String> {
         .collect()
 }
 
-/// The process in PyTorch's name of it.
 fn creator(segment: &str) -> Option<&str> {
     segment.strip_prefix("torch_")?.split('_').next()
 }
 
-/// The open descriptors of daemon and device server, except those of jobs' ledgers: the daemon
-/// remembers jobs that have ended, each with one.
+/// The open descriptors of daemon and device server, except those of ledgers: the daemon remembers
+/// jobs that have ended, each with one.
 fn descriptors(stage: &Stage) -> [usize; 2] {
     let of = |id: u32| names(&format!("/proc/{id}/fd")).len();
     let status = stage.daemon.status();
@@ -164,7 +162,6 @@ fn descriptors(stage: &Stage) -> [usize; 2] {
     [of(stage.daemon.pid()) - jobs, of(stage.gpu.server_pid())]
 }
 
-/// The device's launches of a class so far.
 fn launches(stage: &Stage, class: JobClass) -> u64 {
     let counts = stage.gpu.counts(class.name());
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);

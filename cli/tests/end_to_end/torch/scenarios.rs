@@ -141,8 +141,8 @@ fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
 }
 
 /// Up to the quota, over it and on, with each of PyTorch's allocators. At each step Pillion's
-/// account of the job matches the device. PyTorch and NVML in the job report the rest of the quota,
-/// and PyTorch gives that as the capacity.
+/// account matches the device. PyTorch and NVML in the job report the rest of the quota, which
+/// PyTorch also gives as the capacity.
 #[test]
 fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() {
     const LOOKS: usize = 6;

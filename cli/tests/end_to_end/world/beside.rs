@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::common::{Gpu, Program, library, tools};
 
-/// The tested programs and doors.
 const DOORS: [(Program, &str); 3] = [
     (Program::Linked("work"), "linked"),
     (Program::Unlinked("work"), "dlsym"),
@@ -64,8 +63,7 @@ fn jemalloc_before_or_after_ours_changes_nothing() {
 fn libfaketime_before_or_after_ours_changes_nothing_and_does_not_confuse_our_clock() {
     for name in ["/libfaketime.so.1", "/libfaketimeMT.so.1"] {
         let faketime = tools::debian_file("libfaketime", name);
-        // Long ago, and a thousand times faster: by such a clock every heartbeat of the daemon
-        // would be late.
+        // Long ago, and a thousand times faster: every heartbeat of the daemon would be late.
         expect_unchanged_beside(&faketime, &[("FAKETIME", "@2001-02-03 04:05:06 x1000")]);
         expect_unchanged_beside(&faketime, &[("FAKETIME", "-40y x0.001")]);
     }

@@ -1,11 +1,9 @@
-//! Under a debugger and under an instrumenting emulator a job behaves the same, and our part has no
-//! errors.
+//! Under a debugger and an instrumenting emulator a job behaves the same, without errors of ours.
 
 use crate::common::{Ended, Gpu, Process, Program, builtin_profile, library, tools};
 
 use super::{preload, text};
 
-/// Runs `work` by another program, alone and as a best-effort job.
 fn alone_and_as_job(tool: &str, arguments: &[&str]) -> (Ended, Ended) {
     let tool = tools::program(tool);
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -63,8 +61,8 @@ fn gdb_stops_at_a_launch_and_sees_the_programs_end() {
             .iter()
             .any(|hit| ended.output.contains(hit));
         assert!(is_hit, "{ended:#?}");
-        // If code of another file is inlined at the entry, gdb shows that first and our function as
-        // a frame above it, without an address: only the name is the same.
+        // If code of another file is inlined at the entry, gdb shows our function as a frame above
+        // it, without an address: only the name is the same.
         for part in ["cuLaunchKernel (", "main ("] {
             let is_frame = |line: &str| line.starts_with('#') && line.contains(part);
             assert!(
@@ -72,8 +70,8 @@ fn gdb_stops_at_a_launch_and_sees_the_programs_end() {
                 "no frame of {part:?}: {ended:#?}"
             );
         }
-        // gdb may ask a process of several threads for its registers while it exits, and give up;
-        // then the program's output shows that it reached its end.
+        // gdb may ask a process of several threads for registers while it exits, and give up; then
+        // the program's output shows that it reached its end.
         let gave_up = ended.errors.contains("No such process");
         assert!(
             gave_up || ended.output.contains("exited with code 07"),

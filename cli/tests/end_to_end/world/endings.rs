@@ -1,5 +1,4 @@
-//! However a process ends, becomes another program, or goes into the background: its parent sees
-//! the same as without us.
+//! However a process ends, executes another, or goes into the background: its parent sees the same.
 
 use std::fs;
 
@@ -7,7 +6,6 @@ use crate::common::{Gpu, until};
 
 use super::text;
 
-/// The ways to end in `endings`.
 const WAYS: [&str; 13] = [
     "return",
     "exit",

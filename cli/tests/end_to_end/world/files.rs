@@ -1,5 +1,4 @@
-//! The library as a file: replaced under a running process, not readable, in a folder with an
-//! unusual name.
+//! The library as a file: replaced under a process, not readable, in a folder with an unusual name.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +34,6 @@ fn the_library_is_replaced_under_a_running_process() {
     }
 }
 
-/// A command as a user without rights.
 fn as_nobody(gpu: &Gpu) -> Command {
     const WORDS: [&str; 5] = [
         "setpriv",

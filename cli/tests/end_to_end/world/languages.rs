@@ -13,7 +13,6 @@ use super::{expect_untouched, preload, run, text};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
-/// Runs a command that uses CUDA alone and as a job; output and effects must be the same.
 fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut alone = make(&gpu);
@@ -38,14 +37,12 @@ fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
 
 /// A job that SIGINT ends. A test in a shell's background has inherited SIGINT as ignored, and Go
 /// and Java keep that. env(1) of GNU coreutils 8.31 restores the default, and becomes the program.
-/// (Under timeout(1) this never shows: it handles SIGINT itself, and its children have the
-/// default.)
+/// (Not under timeout(1), which handles SIGINT: its children have the default.)
 fn interruptible(gpu: &Gpu, label: &str, program: &Path) -> Job {
     let job = gpu.job_of(label, Path::new("/usr/bin/env"));
     job.arg("--default-signal=INT").arg(program)
 }
 
-/// Sends the signal once it is ready; returns how it ended.
 fn ask_to_end(job: Job, signal: Signal) -> Ended {
     let process = job.start_until("ready");
     process.signal(signal);
@@ -53,7 +50,7 @@ fn ask_to_end(job: Job, signal: Signal) -> Ended {
 }
 
 /// Runs a program that prints "ready" with work in flight and is asked to end, alone and in both
-/// classes: output and effects are the same, and all its work is done.
+/// classes: same output and effects, and all its work is done.
 fn expect_same_end(make: impl Fn(&Gpu, &str) -> Job, code: impl Fn(Signal) -> Option<i32>) {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for signal in [Signal::TERM, Signal::INT] {
@@ -132,7 +129,6 @@ fn a_go_program_that_is_asked_to_end_does_so_as_without_us() {
 /// Java's options before its class path: write nothing that others see.
 const JAVA: [&str; 3] = ["-Xshare:auto", "-XX:-UsePerfData", "-cp"];
 
-/// Compiles the Java program into the folder; returns what runs it.
 fn java_program(folder: &Path) -> PathBuf {
     let (java, javac) = (tools::program("java"), tools::program("javac"));
     let mut compile = Command::new(javac);

@@ -24,7 +24,6 @@ fn compile(compiler: &str, out: PathBuf, options: &[&str]) -> PathBuf {
     out
 }
 
-/// Runs a build of `plain` alone and as a job.
 fn expect_plain_untouched(compiler: &str, options: &[&str], dlsym: &str) {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(compiler, folder.path().join("plain"), options);
@@ -85,8 +84,7 @@ fn a_program_that_runs_with_more_rights_than_its_caller_runs_without_us() {
         };
         expect_untouched_by(&library, make, "")
     };
-    // With its caller's rights it has our library, invisibly; with root's the dynamic linker leaves
-    // us out.
+    // With its caller's rights it has our library, invisibly; with root's the linker leaves us out.
     assert_eq!(run(0o755).output, "65534\n");
     assert_eq!(run(0o4755).output, "0\n");
 }

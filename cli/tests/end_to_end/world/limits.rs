@@ -1,5 +1,4 @@
-//! Restricted processes: closed standard descriptors, few descriptors, little memory, calls that a
-//! filter denies.
+//! Restricted processes: closed standard descriptors, few descriptors, little memory, denied calls.
 
 use std::fs;
 use std::process::Command;
@@ -38,7 +37,6 @@ fn closed_standard_descriptors_stay_closed() {
     }
 }
 
-/// A job that runs a program with a limit of the shell's `ulimit`.
 fn limited(gpu: &Gpu, limit: &str, program: Program, arguments: &str) -> Command {
     let script = format!(
         "ulimit {limit} && exec {} {arguments}",
@@ -49,8 +47,7 @@ fn limited(gpu: &Gpu, limit: &str, program: Program, arguments: &str) -> Command
     command
 }
 
-/// Runs a command alone and as a job: same output and end, and only our lines added to its errors.
-/// Returns those.
+/// Runs a command alone and as a job: same output and end. Returns our lines, the only new errors.
 fn expect_same_but_for_our_lines(
     daemon: &Daemon,
     label: &str,
@@ -112,8 +109,7 @@ fn a_process_that_may_open_few_descriptors_runs_and_is_unmanaged_at_worst() {
 fn a_process_with_little_room_for_memory_runs_and_is_unmanaged_at_worst() {
     let (gpu, daemon) = Gpu::with_null_daemon();
     // The stand-in driver maps all the memory of its device, and its null mode none. The library
-    // takes 9.7 MiB, its tables 7.1 of them: with less than 14 MiB the dynamic linker ends the
-    // program.
+    // takes 9.7 MiB, its tables 7.1 of them: below 14 MiB the dynamic linker ends the program.
     for kib in [
         14_592,
         16 << 10,

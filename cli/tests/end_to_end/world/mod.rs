@@ -1,5 +1,5 @@
-//! Other programs, other libraries, other surroundings: a job starts all kinds of processes, and
-//! each must run as without us, whether it touches CUDA or not.
+//! Other programs, libraries and surroundings: a job starts all kinds of processes, and each must
+//! run as without us, whether it touches CUDA or not.
 
 mod beside;
 mod debuggers;
@@ -35,13 +35,12 @@ fn run(command: Command, input: &str) -> Ended {
     process.finish()
 }
 
-/// Runs a command without CUDA, alone and as a job: same output and end, and the daemon must never
-/// have heard of it. Returns the result.
+/// Runs a command without CUDA, alone and as a job: same output and end, and unknown to the daemon.
+/// Returns the result.
 fn expect_untouched(make: impl Fn(&Gpu) -> Command, input: &str) -> Ended {
     expect_untouched_by(&library(), make, input)
 }
 
-/// [`expect_untouched`] with a copy of the library.
 fn expect_untouched_by(library: &Path, make: impl Fn(&Gpu) -> Command, input: &str) -> Ended {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = run(make(&gpu), input);
@@ -67,7 +66,6 @@ fn public_folder() -> (TempDir, PathBuf) {
     (folder, copy)
 }
 
-/// A copy of a file in such a folder.
 fn public_copy(folder: &TempDir, file: &Path, name: &str) -> PathBuf {
     let copy = folder.path().join(name);
     copy_program(file, &copy);

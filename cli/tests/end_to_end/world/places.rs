@@ -1,5 +1,4 @@
-//! Other users and other views of the system: without rights, as the first process of a namespace,
-//! on a read-only root.
+//! Other users and views of the system: without rights, first in a namespace, on a read-only root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +8,6 @@ use crate::common::{Daemon, Gpu, Process, Program, builtin_profile, cargo_folder
 
 use super::{preload, public_copy, public_folder, run, text};
 
-/// Starts a program as a user without rights.
 const AS_NOBODY: [&str; 5] = [
     "setpriv",
     "--reuid=65534",

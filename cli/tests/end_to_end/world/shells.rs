@@ -1,5 +1,4 @@
-//! Shells, their pipelines, and the programs that they start: none touches CUDA, none may notice
-//! us.
+//! Shells, pipelines, and the programs that they start: none touches CUDA, none may notice us.
 
 use crate::common::{Gpu, tools};
 
