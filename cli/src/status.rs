@@ -68,8 +68,8 @@ const HELP: &str = "Example: pillion status --explain serve
          pillion status --watch
          pillion status --json | jq '.daemons[].jobs'
 
-Lines are as wide as the terminal. Without a terminal they have COLUMNS columns, or 100. Columns that
-do not fit are left out, the least important first.
+Lines are as wide as the terminal. Without a terminal they have COLUMNS columns, or 100. Columns
+that do not fit are left out, the least important first.
 
 HP P50, HP P99, TARGET and WITHIN (the share of the requests within the target) cover the last
 minute; a GPU shows the high-priority job that meets its target worst. BE SHARE: the average rate of
