@@ -28,6 +28,7 @@ mod deaths;
 mod demo;
 mod devices;
 mod doctor;
+mod documents;
 mod doors;
 mod drained;
 mod events;

@@ -57,6 +57,11 @@ impl Terminal {
         self.captured(&["-J"])
     }
 
+    /// All rows since its start, long ones unwrapped.
+    pub(crate) fn history(&self) -> String {
+        self.captured(&["-J", "-S", "-"])
+    }
+
     fn captured(&self, more: &[&str]) -> String {
         let mut tmux = self.tmux();
         tmux.args(["capture-pane", "-p"]).args(more);
