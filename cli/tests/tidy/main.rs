@@ -1,48 +1,15 @@
-//! Rules for the sources: the length of files, nothing left undone.
+//! Rules for the sources, for the documents, and for the strings that users meet.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod sources;
+mod strings;
+mod width;
+
+use std::path::PathBuf;
+
+use sources::sources;
 
 /// Limit on the lines of a file, tables of entry points excepted (STYLE.md).
 const LINES_MAX: usize = 800;
-
-fn workspace() -> &'static Path {
-    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    parent.expect("the crate lies in the workspace")
-}
-
-/// Every Rust source of the workspace, by its path from the root.
-fn sources() -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![workspace().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder of the workspace") {
-            let path = entry.expect("a folder of the workspace").path();
-            let name = path
-                .file_name()
-                .expect("an entry has a name")
-                .to_string_lossy()
-                .into_owned();
-            let is_ours = !name.starts_with('.') && !name.starts_with("target");
-            if path.is_dir() && is_ours {
-                folders.push(path);
-            } else if path.is_file() && name.ends_with(".rs") {
-                found.push((
-                    from_root(&path),
-                    fs::read_to_string(&path).expect("sources are UTF-8"),
-                ));
-            }
-        }
-    }
-    found.sort();
-    assert!(found.len() > 50, "only {} sources found", found.len());
-    found
-}
-
-fn from_root(path: &Path) -> String {
-    let path = path.strip_prefix(workspace()).expect("found below it");
-    path.to_str().expect("our paths are text").to_owned()
-}
 
 fn code(text: &str) -> String {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
