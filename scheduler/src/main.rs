@@ -43,13 +43,14 @@ const WATCHDOG_BEATS: u32 = 4;
 #[derive(Parser)]
 #[command(name = "pilliond", version, after_help = AFTER_HELP)]
 struct Arguments {
-    /// The GPU's configuration (TOML), over `default.toml` in its folder; each with its drop-ins
-    /// (`default.d/*.toml`, and `gpu0.d/*.toml` of `gpu0.toml`), in the order of their names.
+    /// The GPU's configuration (TOML), which overrides `default.toml` in its folder; each with its
+    /// drop-ins (`default.d/*.toml`, and `gpu0.d/*.toml` of `gpu0.toml`), in the order of their
+    /// names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A GPU (index, UUID or its beginning, PCI bus id), by the file that names it in /etc/pillion
-    /// (of another user than root in $XDG_CONFIG_HOME/pillion, if it is there), or by what holds for
-    /// all GPUs there.
+    /// A GPU: index, UUID or a prefix of it, or PCI bus id. Uses the file in /etc/pillion that
+    /// selects this GPU, or else the defaults for all GPUs there. Users other than root may have the
+    /// folder $XDG_CONFIG_HOME/pillion instead.
     #[arg(
         long,
         value_name = "GPU",
@@ -57,11 +58,11 @@ struct Arguments {
         required_unless_present = "config"
     )]
     gpu: Option<Select>,
-    /// Ends when no job has used the GPU for so long, and none that `pillion run` has started is
-    /// still alive.
+    /// Exits when no job has used the GPU for this long, and no process that `pillion run` has
+    /// started is alive.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     end_when_idle: Option<u64>,
-    /// Comes back when the daemon is ready, which goes on in the background.
+    /// Starts the daemon in the background, and returns when it is ready.
     #[arg(long)]
     detach: bool,
 }
@@ -76,20 +77,20 @@ Example:
 Environment:
   PILLION_SOCKET  where to listen, instead of /run/pillion/<gpu uuid>.sock (root)
                   or $XDG_RUNTIME_DIR/pillion/<gpu uuid>.sock
-  PILLION_RECORD  a file for what is granted to best-effort jobs, when, and why
+  PILLION_RECORD  a file that records each lease of best-effort jobs, and why
                   they wait (for `pillion demo`; it grows without bound)
   PILLION_CONFIG_FOLDER
                   the folder of configurations, in place of /etc/pillion
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
-  JOURNAL_STREAM  names the journal (systemd): where stderr is it, lines have a
+  JOURNAL_STREAM  set by systemd; if stderr is the journal, log lines have a
                   priority instead of the time
-  NOTIFY_SOCKET   where a service manager is told that the daemon is ready, that
-                  it reads its configuration again, and that it is ending
-                  (sd_notify)
-  WATCHDOG_USEC   how often at least it is told that the daemon works
+  NOTIFY_SOCKET   the socket for notifying the service manager that the daemon
+                  is ready, reloads its configuration, or exits (sd_notify)
+  WATCHDOG_USEC   longest time between two notifications of the watchdog
 
-Signals: SIGHUP  read [policy], [jobs], [throttle], [share], [probe], [tuner], [high_priority], [limits], [faults] and [unmanaged] of the configuration
-         again; a file that is wrong changes nothing
+Signals: SIGHUP  reload [policy], [jobs], [throttle], [share], [probe], [tuner],
+                 [high_priority], [limits], [faults] and [unmanaged] of the
+                 configuration; an invalid file changes nothing
 
 Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
 
@@ -131,7 +132,7 @@ fn raise_descriptors() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(
-            "the limit of descriptors stays at {:?}: {error}",
+            "cannot raise the limit of file descriptors above {:?}: {error}",
             limit.current
         );
     }
@@ -216,7 +217,8 @@ fn ask_for_real_time() {
             );
         }
         Err(error) => tracing::info!(
-            "the poll thread has no real-time priority: {error}; on a busy host it decides late (LimitRTPRIO=1 of its unit allows it)"
+            "the poll thread has no real-time priority: {error}; on a busy host it decides late \
+             (LimitRTPRIO=1 in its unit allows it)"
         ),
     }
 }
@@ -277,7 +279,7 @@ fn reload(reloader: &mut Reloader, source: &Source) {
     }
     let status = match reloader.reload(source) {
         Ok(()) => String::new(),
-        Err(error) => format!("as before, as the configuration is wrong: {error}"),
+        Err(error) => format!("unchanged, because the new configuration is invalid: {error}"),
     };
     // In one line, as the protocol requires.
     let status = status.replace('\n', " ");
@@ -287,6 +289,6 @@ fn reload(reloader: &mut Reloader, source: &Source) {
 /// Notifies the service manager that started the daemon, if any (`sd_notify(3)`).
 fn tell_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("the service manager could not be told: {error}");
+        tracing::warn!("cannot notify the service manager: {error}");
     }
 }

@@ -137,7 +137,7 @@ fn a_service_manager_is_told_when_the_daemon_is_ready_reads_its_configuration_ag
     };
     assert_eq!(reload("name = \"orion\""), "READY=1\nSTATUS=");
     let wrong = reload("name = \"orino\"");
-    let why = "READY=1\nSTATUS=as before, as the configuration is wrong: ";
+    let why = "READY=1\nSTATUS=unchanged, because the new configuration is invalid: ";
     assert!(wrong.starts_with(why) && wrong.contains("orino"), "{wrong}");
     daemon.end();
     assert_eq!(said(), "STOPPING=1");
