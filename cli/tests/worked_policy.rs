@@ -74,7 +74,7 @@ fn config_check_refuses_what_the_policy_does_not_take() {
         ("idle_ms = 5", "unknown key `idle_ms` in [policy]"),
         (
             "lease_ms = 5",
-            "lease_ms is set, but policy idle-only does not look at it",
+            "lease_ms is set, but policy idle-only ignores it",
         ),
     ] {
         let output = of_file(&config.replace("idle_us = 500", line), &["config", "check"]);

@@ -302,13 +302,13 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The defaults for all GPUs, in place of one GPU's file.
-    #[error("{}: is for all GPUs; a daemon needs a file of its GPU's, or --gpu, which takes this one, too", .0.display())]
+    #[error("{}: holds the defaults for all GPUs; pass the file of one GPU, or --gpu, which reads these defaults too", .0.display())]
     ForAll(PathBuf),
     /// A file that another user could have put beside another.
-    #[error("{}: is neither root's, nor this user's, nor that of the owner of the file beside it", .0.display())]
+    #[error("{}: must belong to root, to this user, or to the owner of the configuration file beside it", .0.display())]
     Foreign(PathBuf),
     /// Two files of a folder name the same GPU.
-    #[error("{}: names GPU {gpu}, as {} does; a GPU has one file", second.display(), first.display())]
+    #[error("{}: selects GPU {gpu}, as {} does; keep one file for each GPU", second.display(), first.display())]
     Twice {
         /// As in the second file.
         gpu: String,
@@ -321,7 +321,7 @@ pub enum ConfigError {
     #[error("{}", lines(.0))]
     Invalid(Vec<Fault>),
     /// The file is valid, but a running daemon cannot apply it.
-    #[error("{files}: {section} has changed, which takes a restart")]
+    #[error("{files}: {section} has changed; restart the daemon to apply it")]
     Fixed {
         /// The files.
         files: String,

@@ -218,7 +218,7 @@ impl Reloader {
             ),
             Err(error) => {
                 let why = error.to_string();
-                let text = format!("the configuration stays as it was: {why}");
+                let text = format!("the configuration is unchanged: {why}");
                 self.shared.state().handle_config_error(why);
                 Draft::new(Kind::ConfigRefused, text)
             }
@@ -346,7 +346,7 @@ impl Daemon {
         let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
         // Before clients are accepted, which look for what was learnt about them.
         let requests = start_requests_keeper(&shared, &identity)
-            .map_err(system("starting the thread that keeps what requests take"))?;
+            .map_err(system("starting the thread that saves requests"))?;
         let control = Control::new(Arc::clone(&shared), seat, fds, identity, keeper.clone())
             .map_err(system("preparing the socket"))?;
         let stopper = StopAtEnd(Arc::clone(&shared));
@@ -361,11 +361,11 @@ impl Daemon {
             .map_err(system("starting the memory thread"))?;
         let faults = shared
             .start_thread("pillion-faults", move || faults.run())
-            .map_err(system("starting the thread that looks for faults"))?;
+            .map_err(system("starting the thread that watches for faults"))?;
         let mps = mps.map(|mps| shared.start_thread("pillion-mps", move || mps.run()));
         let mps = (mps.transpose()).map_err(system("starting the thread that watches MPS"))?;
         let keeper = keeper.map(|inlet| start_keeper(&shared, inlet)).transpose();
-        let keeper = keeper.map_err(system("starting the thread that keeps durations"))?;
+        let keeper = keeper.map_err(system("starting the thread that saves durations"))?;
         Ok(Self {
             shared,
             gpu,
@@ -432,7 +432,7 @@ impl Daemon {
         let telemetry = self.start_telemetry();
         self.poll_until_stopped(&clock);
         if let Some(Err(error)) = self.record.as_mut().map(io::Write::flush) {
-            tracing::warn!("the record ends: {error}");
+            tracing::warn!("cannot write the record, recording stops: {error}");
         }
         clock.leave();
         self.control.join().map_err(|_| DaemonError::Panicked)?;
@@ -442,14 +442,17 @@ impl Daemon {
         keepers.for_each(|keeper| {
             wait_for(
                 keeper,
-                "what was learnt is not all kept: the disk takes its time",
+                "exiting before all learnt data is saved: the disk is slow",
             );
         });
         if let Some(mps) = &self.mps {
-            wait_for(mps, "a program that speaks with MPS does not end");
+            wait_for(mps, "exiting while a program that controls MPS still runs");
         }
         if let Some(telemetry) = &telemetry {
-            wait_for(telemetry, "NVML does not come back with what the GPU does");
+            wait_for(
+                telemetry,
+                "exiting while NVML still reads what the GPU does",
+            );
         }
         // Do not wait for the other threads.
         match self.shared.has_panicked.load(Ordering::Relaxed) {
@@ -466,7 +469,9 @@ impl Daemon {
         match started {
             Ok(thread) => Some(thread),
             Err(error) => {
-                tracing::warn!("starting the thread that reads what the GPU does: {error}");
+                tracing::warn!(
+                    "cannot start the telemetry thread, using expected durations alone: {error}"
+                );
                 None
             }
         }
@@ -493,7 +498,8 @@ impl Daemon {
             shared.polls.fetch_add(1, Ordering::Relaxed);
             if realtime::take_loss() {
                 tracing::warn!(
-                    "the poll thread ran for 50 ms without sleeping and has no real-time priority any more"
+                    "the poll thread ran for 50 ms without sleeping and has lost its real-time \
+                     priority"
                 );
             }
             let entries = self.record.is_some().then(|| state.take_record());
@@ -517,7 +523,7 @@ impl Daemon {
         };
         let mut lines = entries.iter();
         if let Err(error) = lines.try_for_each(|entry| writeln!(record, "{entry}")) {
-            tracing::warn!("the record ends: {error}");
+            tracing::warn!("cannot write the record, recording stops: {error}");
             self.record = None;
         }
     }
@@ -641,7 +647,7 @@ mod tests {
         write("timeslice", "pillion");
         let refused = reloader.reload(&source).unwrap_err().to_string();
         assert!(
-            refused.ends_with("[gpu] has changed, which takes a restart"),
+            refused.ends_with("[gpu] has changed; restart the daemon to apply it"),
             "{refused}"
         );
         assert_eq!(policy(), "orion");

@@ -27,7 +27,7 @@ pub(crate) const ENV: &str = "PILLION_DETACHED";
 /// Starts a daemon with this process's arguments without `--detach`, and prints its socket.
 pub(crate) fn start() -> anyhow::Result<ExitCode> {
     close_inherited();
-    let program = std::env::current_exe().context("where this program lies")?;
+    let program = std::env::current_exe().context("finding this program's file")?;
     let arguments: Vec<OsString> = std::env::args_os()
         .skip(1)
         .filter(|argument| argument != "--detach")
@@ -97,6 +97,6 @@ pub(crate) fn tell_ready(ready: &str) -> anyhow::Result<()> {
     }
     // Files for reloads have absolute paths.
     let _ = std::env::set_current_dir("/");
-    writeln!(std::io::stdout(), "{ready}").context("saying that the daemon is ready")?;
+    writeln!(std::io::stdout(), "{ready}").context("reporting that the daemon is ready")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?).context("closing the output")
 }

@@ -178,7 +178,7 @@ fn replies() -> Vec<Vec<u8>> {
         held_bytes: 5,
         pids: vec![7, 8, 9],
     });
-    let reason = "256 clients are attached, no more are served".to_owned();
+    let reason = "256 clients are attached, the limit".to_owned();
     let learnt = Reply::Learnt { is_known: true };
     let replies = [
         welcome,
@@ -332,7 +332,7 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
                 pages.insert(3, page);
                 return (connection, pages);
             }
-            Reply::Refused { reason } => assert!(reason.contains("have memory"), "{reason}"),
+            Reply::Refused { reason } => assert!(reason.contains("hold memory"), "{reason}"),
             other => panic!("{other:?}"),
         }
     }

@@ -372,7 +372,7 @@ fn without_a_runtime_folder_the_socket_is_in_a_folder_of_tmp_that_is_checked() {
     let ended = run();
     expect_launches(&ended, 13);
     let why = format!(
-        "{}: is there, and is not a folder of this user's alone",
+        "{}: exists but is not a folder of this user alone",
         folder.display()
     );
     ended.expect_errors(&[&why]);

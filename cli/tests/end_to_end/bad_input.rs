@@ -134,7 +134,7 @@ fn a_whole_folder_of_configurations_is_checked_and_a_gpu_has_one_file() {
     assert_eq!((wrong.code(), &*wrong.output), (2, ""), "{wrong:#?}");
     let late = format!("{}:2:1: unknown key `poll`", name("gpu0.d/20-late.toml"));
     let named = format!(
-        "{}:2:9: index names a GPU in a file for all",
+        "{}:2:9: index selects a GPU in a file for all",
         name("default.toml")
     );
     wrong.expect_errors(&[&late, &named]);
@@ -143,7 +143,9 @@ fn a_whole_folder_of_configurations_is_checked_and_a_gpu_has_one_file() {
     daemon.arg("--config").arg(folder.join("default.toml"));
     let refused = collect(daemon);
     assert_eq!(refused.code(), 2, "{refused:#?}");
-    refused.expect_errors(&["default.toml: is for all GPUs; a daemon needs a file of its GPU's"]);
+    refused.expect_errors(&[
+        "default.toml: holds the defaults for all GPUs; pass the file of one GPU",
+    ]);
     std::fs::remove_dir_all(folder.join("gpu0.d")).unwrap();
     std::fs::remove_file(folder.join("default.toml")).unwrap();
     let wrong = config(folder, &["check"]);

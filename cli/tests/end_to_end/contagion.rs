@@ -164,7 +164,7 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     // The daemon does not know the result of `pillion stop`, and claims nothing.
     let event = death_of(&gpu, &daemon, pid);
     assert_eq!(event["severity"], "error");
-    assert!(text(&event).contains("is not known here"), "{event}");
+    assert!(text(&event).contains("is unknown here"), "{event}");
 }
 
 /// It ends by itself within the grace, long after its own time to drain. How long a kernel must
@@ -213,7 +213,7 @@ fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_serv
         (&"hang".into(), &"error".into())
     );
     assert!(
-        text(&event).contains("others may have been taken along"),
+        text(&event).contains("other clients may have failed"),
         "{event}"
     );
     for label in ["steady", "faulty"] {
@@ -254,7 +254,7 @@ fn a_death_with_work_in_flight_is_told_with_how_much_it_was_and_why() {
         (
             "0",
             Signal::TERM,
-            "it was killed, crashed or left without a word",
+            "it was killed, crashed or exited without detaching",
         ),
         ("50", Signal::TERM, "deadline: "),
         (PATIENT_MS, Signal::KILL, "it was killed"),

@@ -89,7 +89,7 @@ fn a_daemon_that_is_named_by_its_socket_serves_its_own_device_and_no_other() {
         expect_equal(&machine, 0, &daemon, label, &ended);
         let ended = ended.expect_errors(&[
             "refuses: this daemon schedules GPU-",
-            "and the process uses GPU-",
+            "but the process uses GPU-",
         ]);
         assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
     }

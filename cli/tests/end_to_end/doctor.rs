@@ -177,7 +177,7 @@ fn a_daemon_that_does_not_see_the_pipes_of_mps_is_a_warning_and_says_so_in_its_l
         ];
         let (_, document) = doctor(Some(&gpu), &[], &environment);
         assert_eq!(check(&document, "MPS").0, "ok");
-        let log = "/nonexistent/pipes is not there for this daemon";
+        let log = "/nonexistent/pipes does not exist for this daemon";
         assert_eq!(daemon.log().contains(log), !is_seen, "{}", daemon.log());
         match is_seen {
             true => {

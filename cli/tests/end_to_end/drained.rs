@@ -77,7 +77,7 @@ fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resu
     let told = event_when(&gpu, &third, "draining", |_| true);
     let text = told["text"].as_str().unwrap();
     assert!(
-        text.contains("as under the daemon before: Xid 48"),
+        text.contains("as under the previous daemon: ") && text.contains(": Xid 48"),
         "{told}"
     );
     gpu.tell(&third, &["resume"]).expect_success();
@@ -135,7 +135,7 @@ fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_the
     assert!(checked.output.ends_with("gpu0.toml: ok\n"), "{checked:#?}");
     checked.expect_errors(&[
         "warning: [mps] start: /nonexistent/start: ",
-        "warning: [mps] logs: /nonexistent/control.log: is not there",
+        "warning: [mps] logs: /nonexistent/control.log does not exist",
     ]);
 }
 

@@ -61,7 +61,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
     daemon.signal(Signal::TERM);
     let ended = daemon.finish();
     assert_eq!(
-        ended.errors.matches("no client, and has").count(),
+        ended.errors.matches("not a client, but holds").count(),
         1,
         "{ended:#?}"
     );
@@ -121,7 +121,7 @@ fn who_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     daemon.signal(Signal::TERM);
     daemon.finish().expect_errors(&[
         "asked to end",
-        "is to be killed: it was asked to end and did not",
+        "will be killed: it did not end when asked",
         &pid.to_string(),
     ]);
 }
@@ -149,7 +149,7 @@ fn a_client_that_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     daemon.signal(Signal::TERM);
     daemon.finish().expect_errors(&[
         "asked to end",
-        "is to be drained and killed: it was asked to end and did not",
+        "will be drained and killed: it did not end when asked",
         &pid.to_string(),
     ]);
 }

@@ -511,19 +511,19 @@ fn rules_that_are_wrong_are_refused_with_their_place_and_right_ones_are_in_force
         ),
         (
             "[[faults.rules]]\nfault = \"xid\"\naction = \"restart-job\"",
-            "restart-job is for faults of a job, and xid is the GPU's",
+            "restart-job applies to faults of a job, but xid is a fault of the GPU",
         ),
         (
             "[[faults.rules]]\nfault = \"xid\"\naction = \"report\"\ngrace_s = 3",
-            "grace_s is set, but action report does not look at it",
+            "grace_s is set, but action report ignores it",
         ),
         (
             "[[faults.rules]]\nfault = \"sticky-error\"\ncodes = [2]\naction = \"report\"",
-            "codes is [2]; must be a list of CUDA results",
+            "codes is [2]; must be a list of CUDA result codes",
         ),
         (
             "[[faults.rules]]\nfault = \"stuck\"\ncodes = [2]\naction = \"report\"",
-            "codes is set, but stuck has none",
+            "codes is set, but fault stuck has no codes",
         ),
         (
             "[mps]\nlogs = [\"control.log\"]",

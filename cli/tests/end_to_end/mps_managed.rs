@@ -113,8 +113,8 @@ fn mps_is_started_where_there_is_none_and_anew_when_it_ends_and_given_up_when_th
     script.set("broken", "");
     script.remove("running");
     let told = event_when(&gpu, &daemon, "mps-given-up", |_| true);
-    assert!(text(&told).contains("3 times in an hour"), "{told}");
-    assert!(text(&told).contains("ends with 3"), "{told}");
+    assert!(text(&told).contains("3 restarts in an hour"), "{told}");
+    assert!(text(&told).contains("exited with status 3"), "{told}");
     assert_eq!(mps(&daemon)["restarts"], 3);
     assert_eq!(script.count("start"), 4);
     let table = daemon.explained();
@@ -190,7 +190,7 @@ fn a_server_has_ended_under_its_clients_where_one_of_them_says_so_and_not_where_
     has_server(None);
     let told = event_when(&gpu, &daemon, "mps-fault", |_| true);
     assert!(
-        text(&told).contains("server 4243 has ended under its clients"),
+        text(&told).contains("server 4243 has exited while clients used it"),
         "{told}"
     );
     assert_eq!(daemon.status()["events"]["counts"]["mps-fault"], 1);
@@ -254,7 +254,10 @@ fn restarts_count_on_when_pilliond_is_killed_and_what_was_given_up_stays_so() {
     daemon.kill();
     let daemon = start();
     let told = event_when(&gpu, &daemon, "mps-given-up", |_| true);
-    assert!(text(&told).contains("the daemon before"), "{told}");
+    assert!(
+        text(&told).contains("the previous daemon gave up"),
+        "{told}"
+    );
     let seen = state_when(&daemon, "given-up");
     assert_eq!(seen["restarts"], 3, "{seen}");
     daemon.kill();
@@ -270,7 +273,7 @@ fn restarts_count_on_when_pilliond_is_killed_and_what_was_given_up_stays_so() {
     script.remove("broken");
     let daemon = start();
     let told = event_when(&gpu, &daemon, "action-failed", |_| true);
-    assert!(text(&told).contains("is counted from nothing"), "{told}");
+    assert!(text(&told).contains("counting from zero"), "{told}");
     let seen = state_when(&daemon, "running");
     assert_eq!(seen["restarts"], 0, "{seen}");
 }

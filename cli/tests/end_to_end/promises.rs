@@ -101,7 +101,7 @@ fn a_promise_is_refused_where_it_cannot_be_kept_and_taken_back_when_the_job_has_
     let set = |words: &[&str]| gpu.tell(&daemon, &[&["set", "training"], words].concat());
     let over = set(&["--compute", "20%", "--min-progress", "30%"]);
     assert_eq!(over.code(), 1, "{over:#?}");
-    over.expect_errors(&["its least share is 30%", "nearest is 20%"]);
+    over.expect_errors(&["least share 30% exceeds the cap", "nearest is 20%"]);
     set(&["--weight", "4"]).expect_success();
     let file = granted(&daemon).remove(0);
     let mode = |mode: u32| set_permissions(&file, Permissions::from_mode(mode)).unwrap();
@@ -110,7 +110,7 @@ fn a_promise_is_refused_where_it_cannot_be_kept_and_taken_back_when_the_job_has_
     for words in [["--weight", "default"], ["--min-progress", "30%"]] {
         let refused = set(&[&words[..], &["--memory", "1GiB"]].concat());
         assert_eq!(refused.code(), 1, "{refused:#?}");
-        refused.expect_errors(&["cannot be kept", ".promises"]);
+        refused.expect_errors(&["cannot save weights and least shares", ".promises"]);
     }
     told(&daemon, (4, "set"), (None, "configuration"));
     assert_ne!(daemon.job("training")["memory"]["quota_bytes"], 1_u64 << 30);

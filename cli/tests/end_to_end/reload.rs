@@ -84,7 +84,7 @@ fn a_change_of_the_policy_is_in_force_without_a_restart_and_a_faulty_file_change
     }
     daemon.signal(Signal::TERM);
     let log = daemon.finish().expect_success().errors;
-    let refused = "the configuration stays as it was: ";
+    let refused = "the configuration is unchanged: ";
     assert_eq!(log.matches(refused).count(), 1, "{log}");
     assert_eq!(log.matches("in force").count(), 2, "{log}");
 }

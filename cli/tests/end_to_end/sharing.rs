@@ -231,7 +231,7 @@ fn block_priority(daemon: &Daemon) -> (bool, Option<String>) {
 
 #[test]
 fn whether_blocks_have_priorities_a_software_gpus_server_says_and_the_configuration_may() {
-    const LINE: &str = "block priority is off, by the software GPU's word";
+    const LINE: &str = "block priority is off, as the software GPU reports";
     let [with, without] = [Gpu::start("mps"), Gpu::start_without_block_priority("mps")];
     for (gpu, keys, is_on, line) in [
         (&with, "", true, None),
@@ -263,7 +263,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
         });
     };
     let not_measured =
-        "block priority is off, because nobody has measured whether it works on this GPU";
+        "block priority is off, because its effect on this GPU has not been measured";
     expect(false, not_measured);
     expect(false, &file.display().to_string());
     let measured = |works: bool, cuda: i32| {

@@ -65,7 +65,7 @@ fn a_target_is_asked_for_held_changed_and_told_and_the_next_daemon_has_the_chang
         assert_eq!(ended.code(), code, "{ended:#?}");
         ended.expect_errors(&[part]);
     };
-    let expected = "only requests of high-priority jobs are held to a target";
+    let expected = "only high-priority jobs have a latency target";
     refused(&["training", "--slo", "2x"], 1, expected);
     refused(&["nobody", "--slo", "2x"], 1, "no job \"nobody\"");
     refused(
@@ -204,7 +204,7 @@ fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requ
     let job = next.job_when("serve", "a request is judged", is_judged);
     let log = next.log();
     assert!(
-        log.contains("begins with what was learnt of its requests before"),
+        log.contains("continues with earlier measurements of its requests"),
         "{log}"
     );
     let slo = &job["control"]["slo"];

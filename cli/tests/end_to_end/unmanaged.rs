@@ -58,7 +58,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
         assert_eq!(found[key], expected, "{found:#}");
     }
     let reason = found["reason"].as_str().unwrap();
-    assert!(reason.contains("emptied LD_PRELOAD"), "{reason}");
+    assert!(reason.contains("LD_PRELOAD was cleared"), "{reason}");
     // The process asked for nothing, so nothing was refused.
     assert_eq!(daemon.status()["turned_away"], json!([]));
     let ended = gpu.tell(&daemon, &["events", "--json"]).expect_success();
@@ -87,7 +87,10 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
     wait_for_named(&daemon, &[]);
     assert_eq!(count_of_events(&daemon), 1);
     let log = daemon.log();
-    assert!(log.contains("past Pillion any more"), "{log}");
+    assert!(
+        log.contains("no longer uses the GPU without Pillion"),
+        "{log}"
+    );
 }
 
 /// Beside it run short-lived managed programs, and one with the library switched off.
@@ -164,7 +167,7 @@ fn by_the_rule_a_process_past_pillion_is_asked_to_end_and_a_managed_one_is_not()
     managed.finish().expect_success();
     daemon.signal(Signal::TERM);
     let asked =
-        format!("process {pid} (load-linked) is asked to end; it uses the GPU past Pillion");
+        format!("process {pid} (load-linked) is asked to end; it uses the GPU without Pillion");
     daemon.finish().expect_errors(&[&asked]);
 }
 
@@ -201,8 +204,8 @@ fn a_process_past_pillion_that_does_not_hear_it_is_killed_once_mps_was_asked() {
     wait_for_named(&daemon, &[]);
     daemon.signal(Signal::TERM);
     daemon.finish().expect_errors(&[
-        "is asked to end; it uses the GPU past Pillion",
-        "is to be killed: it was asked to end and did not; it uses the GPU past Pillion",
+        "is asked to end; it uses the GPU without Pillion",
+        "will be killed: it did not end when asked; it uses the GPU without Pillion",
         &pid.to_string(),
     ]);
 }

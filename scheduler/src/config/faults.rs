@@ -66,12 +66,14 @@ pub(super) fn check(rules: &[FaultRule], reader: &mut Reader<'_>, document: &DeT
         let is_restart = matches!(action, Action::RestartJob { .. });
         if let Some(span) = given("grace_s").filter(|_| !is_restart) {
             let name = action.name();
-            let what = format!("grace_s is set, but action {name} does not look at it");
+            let what = format!("grace_s is set, but action {name} ignores it");
             let near = "nearest is action = \"restart-job\"";
             reader.fault(span.start, format!("{what}; {near}"));
         }
         if is_restart && !fault.is_of_job() {
-            let what = format!("restart-job is for faults of a job, and {fault} is the GPU's");
+            let what = format!(
+                "restart-job applies to faults of a job, but {fault} is a fault of the GPU"
+            );
             let near = "nearest is fault = \"sticky-error\"";
             reader.fault(settings::offset(document, &path), format!("{what}; {near}"));
         }
@@ -83,7 +85,7 @@ pub(super) fn check(rules: &[FaultRule], reader: &mut Reader<'_>, document: &DeT
         };
         match fault {
             FaultKind::StickyError if !are(&is_sticky) => {
-                let wanted = "a list of CUDA results after which a context is lost";
+                let wanted = "a list of CUDA result codes after which a context is lost";
                 reader.bad(span, "codes", format!("{wanted}; nearest is [700, 719]"));
             }
             FaultKind::Xid if !are(&|code| (1..=XID_MAX).contains(&code)) => {
@@ -91,7 +93,7 @@ pub(super) fn check(rules: &[FaultRule], reader: &mut Reader<'_>, document: &DeT
             }
             FaultKind::StickyError | FaultKind::Xid => {}
             other => {
-                let what = format!("codes is set, but {other} has none");
+                let what = format!("codes is set, but fault {other} has no codes");
                 reader.fault(span.start, format!("{what}; nearest is fault = \"xid\""));
             }
         }

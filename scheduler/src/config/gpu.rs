@@ -151,7 +151,7 @@ pub enum SelectError {
         found: String,
     },
     /// Several UUIDs have that prefix.
-    #[error("{select} is the beginning of several UUIDs: {found}")]
+    #[error("{select} is a prefix of several UUIDs: {found}")]
     Ambiguous {
         /// The selection.
         select: Select,

@@ -77,8 +77,8 @@ impl<'de> Deserialize<'de> for Rule {
         let rule = Self::deserialize(deserializer)?;
         if (rule.user, rule.group) == (None, None) && rule.cgroup.is_none() {
             return Err(D::Error::custom(
-                "a rule of [memory] says for nobody; needs one of user, group, cgroup; \
-                 nearest is user = \"1000\"",
+                "a rule of [memory] applies to nobody; needs one of user, group, cgroup; nearest \
+                 is user = \"1000\"",
             ));
         }
         Ok(rule)

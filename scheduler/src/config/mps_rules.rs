@@ -108,7 +108,7 @@ impl MpsRules {
     #[must_use]
     pub fn missing_logs(&self) -> Vec<String> {
         let missing = self.logs.iter().filter(|path| !path.exists());
-        let sentence = |path: &PathBuf| format!("[mps] logs: {}: is not there", path.display());
+        let sentence = |path: &PathBuf| format!("[mps] logs: {} does not exist", path.display());
         missing.map(sentence).collect()
     }
 }
@@ -116,7 +116,7 @@ impl MpsRules {
 fn why_not_executable(program: &Path) -> Option<String> {
     match program.metadata() {
         Err(error) => Some(error.to_string()),
-        Ok(found) if !found.is_file() => Some("is no file".to_owned()),
+        Ok(found) if !found.is_file() => Some("not a regular file".to_owned()),
         Ok(_) => access(program, Access::EXEC_OK)
             .err()
             .map(|error| error.to_string()),
@@ -142,15 +142,16 @@ pub(super) fn check(rules: &MpsRules, reader: &mut Reader<'_>, document: &DeTabl
     for key in ["restarts_per_hour", "static_partitioning"] {
         if let Some(span) = given(key).filter(|_| !rules.manage) {
             let what = format!(
-                "{key} is set, but without manage MPS is started by somebody else; nearest is manage = true"
+                "{key} is set, but applies only where this daemon starts MPS; nearest is manage = \
+                 true"
             );
             reader.fault(span.start, what);
         }
     }
     if let Some(span) = given("start").filter(|_| rules.static_partitioning) {
         let what = format!(
-            "start and static_partitioning are both set, and start says with which arguments MPS is started; nearest is \
-             \"{STATIC_PARTITIONING}\" among these"
+            "start and static_partitioning are both set, but start has its own arguments; nearest \
+             is \"{STATIC_PARTITIONING}\" among these"
         );
         reader.fault(span.start, what);
     }
@@ -185,7 +186,7 @@ fn logs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::E
 }
 
 fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let wanted = format!("a list of at most {LOGS_MAX} texts");
+    let wanted = format!("a list of at most {LOGS_MAX} strings");
     texts(
         deserializer,
         &wanted,
@@ -195,7 +196,8 @@ fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D
 }
 
 fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let wanted = "a list of texts, the first the absolute path of a program; there is no shell";
+    let wanted =
+        "a list of strings, of which the first is the absolute path of a program; no shell is used";
     let near = |words: &[String]| {
         let program = words.first().filter(|program| !program.starts_with('/'));
         program.map(|program| format!("[\"/usr/bin/{program}\"]"))

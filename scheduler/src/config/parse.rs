@@ -244,15 +244,15 @@ impl File {
             && name != "pillion"
         {
             let what = format!(
-                "mode is \"target\", but policy {name} holds no target; nearest is \"dynamic\""
+                "mode is \"target\", but policy {name} has no target; nearest is \"dynamic\""
             );
             reader.fault(value.span().start, what);
         }
         let access = document.get("high_priority");
         let access = access.and_then(|access| access.get_ref().as_table());
         if access.is_some_and(DeTable::is_empty) {
-            let what = "[high_priority] says nothing; needs users, groups or cgroups (a list of \
-                        nobody: users = []); nearest is users = [\"1000\"]";
+            let what = "[high_priority] is empty; needs users, groups or cgroups (users = [] \
+                        allows nobody); nearest is users = [\"1000\"]";
             reader.fault(settings::offset(document, "high_priority"), what);
         }
         let throttle = self.throttle.map(|Table(section)| section.params());
@@ -317,8 +317,8 @@ fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
         }
     }
     if let (Some(value), Some(_)) = (get("slo_quantile"), get("slo_miss")) {
-        let what = "slo_quantile and slo_miss are both set and say the same thing, the quantile \
-                    that slo_p99 is of; nearest is slo_miss alone, 1 less the quantile";
+        let what = "slo_quantile and slo_miss are both set, but both give the quantile of slo_p99; \
+                    nearest is slo_miss alone, 1 minus the quantile";
         reader.fault(value.span().start, what);
     }
     let keys = ["slo_miss", "slo_quantile"].into_iter();
@@ -326,8 +326,8 @@ fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     for (key, mean) in keys.flat_map(|key| means.map(|mean| (key, mean))) {
         if let (Some(value), Some(_)) = (get(key), get(mean)) {
             let what = format!(
-                "{key} is set beside {mean}, which is held on the mean and has no quantile; \
-                 nearest is slo_p99 in place of {mean}"
+                "{key} is set beside {mean}, which bounds the mean and has no quantile; nearest is \
+                 slo_p99 in place of {mean}"
             );
             reader.fault(value.span().start, what);
         }
@@ -335,7 +335,7 @@ fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
 }
 
 fn not_looked_at(key: &str, name: &str, user: &str) -> String {
-    format!("{key} is set, but policy {name} does not look at it; nearest is name = \"{user}\"")
+    format!("{key} is set, but policy {name} ignores it; nearest is name = \"{user}\"")
 }
 
 /// Rejects promises that the policy ignores or that exceed the cap, which every policy keeps.
@@ -361,9 +361,7 @@ fn check_jobs(
             && least.0 > most.share()
         {
             let (least, most) = (least.0, most.share());
-            let what = format!(
-                "min_progress is {least}, and max_share lets the job have less; nearest is {most}"
-            );
+            let what = format!("min_progress is {least}, above max_share; nearest is {most}");
             reader.fault(value.span().start, what);
         }
     }
@@ -390,18 +388,20 @@ impl ShareSection {
         match (self.mode, self.percent) {
             (ShareWord::Static, Some(percent)) => params(ShareMode::Static(percent.0 as u32)),
             (ShareWord::Static, None) => {
-                let what = "mode is static, and percent, the share, is missing; nearest is mode = \"dynamic\", which needs none";
+                let what = "mode is static, but percent, the share, is missing; nearest is mode = \
+                            \"dynamic\", which needs no percent";
                 reader.fault(start("share.mode"), what);
                 None
             }
             (ShareWord::Off, None) if self.restart_s.is_some() => {
-                let what = "restart_s is set, but mode \"off\" does not look at it; nearest is mode = \"dynamic\"";
+                let what =
+                    "restart_s is set, but mode \"off\" ignores it; nearest is mode = \"dynamic\"";
                 reader.fault(start("share.restart_s"), what);
                 None
             }
             (_, Some(_)) => {
                 let what = format!(
-                    "percent is set, but mode \"{}\" does not look at it; nearest is mode = \"static\"",
+                    "percent is set, but mode \"{}\" ignores it; nearest is mode = \"static\"",
                     ShareWord::NAMES[self.mode as usize]
                 );
                 reader.fault(start("share.percent"), what);
@@ -429,7 +429,7 @@ impl GpuSection {
                 start.filter(|&start| start < named.own_start || named.given.is_some())
             {
                 let what = format!(
-                    "{key} names a GPU in a file for all of them; nearest is the GPU's own file"
+                    "{key} selects a GPU in a file for all GPUs; nearest is the GPU's own file"
                 );
                 reader.fault(start, what);
             }
@@ -539,7 +539,8 @@ fn policy_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Stri
 }
 
 fn slo_p99<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {
-    let wanted = "times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"";
+    let wanted =
+        "a multiple of the time alone from \"1x\" to \"100x\", or milliseconds such as \"20ms\"";
     settings::text(deserializer, wanted, |text| {
         let slo = text.parse().map(Some);
         slo.map_err(|_| Some(format!("\"{}\"", PillionParams::default().goal(false).slo)))
@@ -603,7 +604,7 @@ fn pci<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Select>, D::
 
 /// `GPU-` or `MIG-` and at least one further character.
 fn uuid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Select>, D::Error> {
-    let wanted = "a UUID as nvidia-smi -L prints it, GPU-… or MIG-…, or its beginning";
+    let wanted = "a UUID as nvidia-smi -L prints it, GPU-… or MIG-…, or a prefix of one";
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-/".contains(c);
     settings::text(deserializer, wanted, |text| {
         let rest = text

@@ -76,8 +76,8 @@ fn bound<'de, D: Deserializer<'de>>(
     };
     let refused = || {
         let wanted = format!(
-            "false, or a list of numbers from {least} to {most}: unhealthy from the first on, \
-             overlimit from the second, which lies {worse} it and may be left out"
+            "false, or one or two numbers from {least} to {most}: unhealthy from the first on, \
+             overlimit from the second, which lies {worse} the first"
         );
         Err(settings::wrong(wanted, Some(near.to_owned())))
     };

@@ -197,7 +197,7 @@ fn quotas_are_read_or_refused_with_their_place() {
         ),
         (
             "[[memory.rules]]\nquota = \"1GiB\"",
-            "a rule of [memory] says for nobody",
+            "a rule of [memory] applies to nobody",
         ),
         (
             "[[memory.rules]]\nquota = \"1GiB\"\nuser = \"no such user here\"",
@@ -336,7 +336,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
         ),
         (
             "[policy]\nname = \"temporal\"\nsm_threshold = 80",
-            "gpu0.toml:6:16: sm_threshold is set, but policy temporal does not look at it; nearest \
+            "gpu0.toml:6:16: sm_threshold is set, but policy temporal ignores it; nearest \
              is name = \"orion\"",
         ),
         (
@@ -496,13 +496,13 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
     assert_eq!(least, Policy::Pillion(pillion()));
     assert_eq!(
         faults(&text("name = \"pillion\"\nslo_p99 = \"fast\"\nbeside = 1")),
-        "gpu0.toml:6:11: slo_p99 is \"fast\"; must be times alone from \"1x\" to \"100x\", or ms, such as \
-         \"20ms\"; nearest is \"1.05x\"\n\
+        "gpu0.toml:6:11: slo_p99 is \"fast\"; must be a multiple of the time alone from \"1x\" to \"100x\", or \
+         milliseconds such as \"20ms\"; nearest is \"1.05x\"\n\
          gpu0.toml:7:10: beside is 1; must be true or false"
     );
     assert_eq!(
         faults(&text("name = \"orion\"\nkernel_pairs = false")),
-        "gpu0.toml:6:16: kernel_pairs is set, but policy orion does not look at it; nearest is name = \"pillion\""
+        "gpu0.toml:6:16: kernel_pairs is set, but policy orion ignores it; nearest is name = \"pillion\""
     );
 }
 
@@ -590,8 +590,8 @@ fn a_target_of_a_mean_or_a_rate_excludes_a_tail() {
         ),
         (
             "slo_mean = \"0.5x\"",
-            "gpu0.toml:6:12: slo_mean is \"0.5x\"; must be times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"; \
-             nearest is \"1.05x\"",
+            "gpu0.toml:6:12: slo_mean is \"0.5x\"; must be a multiple of the time alone from \"1x\" to \"100x\", \
+             or milliseconds such as \"20ms\"; nearest is \"1.05x\"",
         ),
     ] {
         assert_eq!(faults(&text(keys)), fault);
@@ -639,22 +639,22 @@ fn the_quantile_of_a_target_is_said_once_and_a_mean_has_none() {
         ),
         (
             "slo_miss = 0.005\nslo_quantile = 0.995",
-            "gpu0.toml:6:16: slo_quantile and slo_miss are both set and say the same thing, the quantile that slo_p99 is \
-             of; nearest is slo_miss alone, 1 less the quantile",
+            "gpu0.toml:6:16: slo_quantile and slo_miss are both set, but both give the quantile of slo_p99; \
+             nearest is slo_miss alone, 1 minus the quantile",
         ),
         (
             "slo_throughput = 0.9\nslo_miss = 0.01",
-            "gpu0.toml:6:12: slo_miss is set beside slo_throughput, which is held on the mean and has no quantile; \
+            "gpu0.toml:6:12: slo_miss is set beside slo_throughput, which bounds the mean and has no quantile; \
              nearest is slo_p99 in place of slo_throughput",
         ),
         (
             "slo_mean = \"2x\"\nslo_quantile = 0.99",
-            "gpu0.toml:6:16: slo_quantile is set beside slo_mean, which is held on the mean and has no quantile; \
+            "gpu0.toml:6:16: slo_quantile is set beside slo_mean, which bounds the mean and has no quantile; \
              nearest is slo_p99 in place of slo_mean",
         ),
         (
             "name = \"orion\"\nslo_miss = 0.01",
-            "gpu0.toml:6:12: slo_miss is set, but policy orion does not look at it; nearest is name = \"pillion\"",
+            "gpu0.toml:6:12: slo_miss is set, but policy orion ignores it; nearest is name = \"pillion\"",
         ),
     ] {
         assert_eq!(faults(&text(keys)), fault);
@@ -688,7 +688,7 @@ fn what_jobs_are_promised_is_read_by_name() {
         ),
         (
             "[policy]\nname = \"orion\"\n[jobs.train]\nweight = 2",
-            "gpu0.toml:7:10: weight is set, but policy orion does not look at it; nearest is name = \"pillion\"",
+            "gpu0.toml:7:10: weight is set, but policy orion ignores it; nearest is name = \"pillion\"",
         ),
         (
             "[jobs.train]\nmax_share = 0",
@@ -700,7 +700,7 @@ fn what_jobs_are_promised_is_read_by_name() {
         ),
         (
             "[jobs.train]\nmax_share = 0.3\nmin_progress = 0.5",
-            "gpu0.toml:6:16: min_progress is 0.5, and max_share lets the job have less; nearest is 0.3",
+            "gpu0.toml:6:16: min_progress is 0.5, above max_share; nearest is 0.3",
         ),
     ] {
         assert_eq!(faults(&format!("{LEAST}{text}")), fault);
@@ -772,7 +772,7 @@ fn who_may_be_high_priority_is_read_whole_or_refused_with_every_fault() {
         ),
         (
             "[high_priority]",
-            "gpu0.toml:4:1: [high_priority] says nothing; needs users, groups or cgroups (a list of nobody: users = []); \
+            "gpu0.toml:4:1: [high_priority] is empty; needs users, groups or cgroups (users = [] allows nobody); \
              nearest is users = [\"1000\"]",
         ),
         (

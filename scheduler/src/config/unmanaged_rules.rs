@@ -57,7 +57,7 @@ pub(super) fn check(rules: &UnmanagedRules, reader: &mut Reader<'_>, document: &
     for key in ["grace_s", "root"] {
         if let Some(value) = settings::at(document, &format!("unmanaged.{key}")) {
             let what = format!(
-                "{key} is set, but action \"report\" does not look at it; nearest is action = \"evict\""
+                "{key} is set, but action \"report\" ignores it; nearest is action = \"evict\""
             );
             reader.fault(value.span().start, what);
         }

@@ -29,14 +29,15 @@ impl BlockPriority {
     #[must_use]
     pub fn why(&self) -> String {
         match self {
-            Self::Told(_) => "by the software GPU's word".to_owned(),
+            Self::Told(_) => "as the software GPU reports".to_owned(),
             Self::Measured(_, path) => format!("as measured ({})", path.display()),
             Self::NotMeasured(path) => format!(
-                "because nobody has measured whether it works on this GPU: benches/gpu does, and writes {}",
+                "because its effect on this GPU has not been measured; benches/gpu measures it and \
+                 writes {}",
                 path.display()
             ),
             Self::Unusable(why) => {
-                format!("because what was measured on this GPU cannot be used: {why}")
+                format!("because the measurement of this GPU cannot be used: {why}")
             }
         }
     }

@@ -74,7 +74,7 @@ impl DeviceWatch {
         let has_ended = self.is_slow && now_ns.saturating_sub(quiet_since_ns) >= ENDED_NS;
         has_ended.then(|| {
             self.is_slow = false;
-            let text = "neither power nor heat have held the GPU's clock down for a minute";
+            let text = "power and heat have not held the GPU's clock down for a minute";
             Draft::new(Kind::SlowedDownEnded, text)
         })
     }

@@ -62,7 +62,7 @@ impl Fault {
         let name = CUresult(sticky.code).name();
         let name = name.map_or_else(Default::default, |name| name.to_string_lossy());
         let text = format!(
-            "job {:?}: {name} ({}): this process gets nothing more done on the GPU",
+            "job {:?}: {name} ({}): this process can no longer use the GPU; restart it",
             sticky.key.id, sticky.code
         );
         Self {
@@ -80,24 +80,26 @@ impl Fault {
     /// request. A process's own report of its end changes only the text.
     pub(crate) fn of_death(death: Death) -> Self {
         let how = match death.how {
-            How::Spared => "it was being ended from here",
-            How::GaveUp => "deadline: it was waited for during PILLION_DRAIN_MS",
-            How::SeenTo => "it was being ended by `pillion stop` or by a rule",
-            How::Unasked => "it was killed, crashed or left without a word",
+            How::Spared => "this daemon was ending it",
+            How::GaveUp => "deadline: its work did not complete within PILLION_DRAIN_MS",
+            How::SeenTo => "`pillion stop` or a rule was ending it",
+            How::Unasked => "it was killed, crashed or exited without detaching",
         };
         let (severity, what) = match (death.is_on_mps, death.how) {
-            (false, _) => (Severity::Warning, "others are not harmed by that"),
+            (false, _) => (Severity::Warning, "other processes are not affected"),
             (true, How::Spared) => (
                 Severity::Warning,
                 "MPS was asked before, and has ended that work",
             ),
             (true, How::SeenTo) => (
                 Severity::Error,
-                "that MPS has ended that work before is not known here (what became of asking says `pillion stop`, or an event action-failed): if not, others may have been taken along, and may have to be restarted",
+                "whether MPS has ended that work is unknown here (see the output of `pillion \
+                 stop`, or an event action-failed); if it has not, other clients of MPS may have \
+                 failed and need a restart",
             ),
             (true, How::GaveUp | How::Unasked) => (
                 Severity::Error,
-                "under MPS others may have been taken along, and may have to be restarted",
+                "under MPS other clients may have failed with it and need a restart",
             ),
         };
         let launches = match death.launches {
@@ -106,7 +108,9 @@ impl Fault {
             Some(count) => format!("{count} launches"),
         };
         let text = format!(
-            "job {:?}: process {} died with {launches} in flight, expected to take {:.3} ms (of a kernel that nobody knows [policy] unknown_kernel_us), as far as it had told; {how}; {what}",
+            "job {:?}: process {} died with {launches} in flight, expected to take {:.3} ms (each \
+             unknown kernel counts as [policy] unknown_kernel_us), as far as it had reported; \
+             {how}; {what}",
             death.key.id,
             death.pid,
             death.in_flight_ns as f64 / 1e6
@@ -125,7 +129,8 @@ impl Fault {
     pub(crate) fn of_stuck_job(key: JobKey, ns: u64) -> Self {
         let seconds = ns / 1_000_000_000;
         let text = format!(
-            "job {:?}: it has work in flight, of which nothing has completed for {seconds} s, while other jobs go on",
+            "job {:?}: none of its work in flight has completed for {seconds} s, while other jobs \
+             make progress",
             key.id
         );
         Self {
@@ -185,20 +190,20 @@ impl Fault {
 /// for those that a rule or the page on faults names.
 pub(crate) fn meaning_of_xid(xid: u64) -> Option<&'static str> {
     Some(match xid {
-        13 => "an exception in the graphics engine, as a rule a program's own mistake",
-        31 => "a page fault in the GPU's memory, as a rule a program's own mistake",
+        13 => "an exception in the graphics engine, usually an error of the program",
+        31 => "a page fault in the GPU's memory, usually an error of the program",
         32 => "a corrupted push buffer",
-        43 => "a program's channel was stopped by an error of its own",
+        43 => "a program's channel was stopped by an error of the program",
         45 => "work was cleaned up after a program's end or an earlier error",
-        48 => "an error in memory that could not be corrected (double-bit ECC)",
+        48 => "an uncorrectable error in memory (double-bit ECC)",
         61 | 62 => "the GPU's own firmware has halted",
-        63 => "a row or page of memory was recorded to be replaced at the next reset",
-        64 => "a row or page of memory could not be recorded to be replaced",
+        63 => "a row or page of memory was marked for replacement at the next reset",
+        64 => "a row or page of memory could not be marked for replacement",
         74 => "an error of NVLink",
         79 => "the GPU has fallen off the bus",
         92 => "many corrected errors in memory",
-        94 => "an error in memory that could not be corrected, contained to the programs it hit",
-        95 => "an error in memory that could not be corrected and may have hit every program",
+        94 => "an uncorrectable error in memory, contained to the programs it hit",
+        95 => "an uncorrectable error in memory, which may have hit every program",
         119 | 120 => "the GPU's system processor (GSP) does not answer",
         _ => return None,
     })

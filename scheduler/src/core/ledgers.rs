@@ -157,21 +157,30 @@ pub(crate) struct Opened {
 /// Why a process gets no account. An unenforceable quota is refused, not dropped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerError {
-    #[error("its quota of memory is {0:?}; needed is {expected}", expected = quota::EXPECTED)]
+    #[error("memory quota {0:?} is invalid; expected {expected}", expected = quota::EXPECTED)]
     Quota(String),
-    #[error("a quota of {0} cannot be kept: the driver does not say how much memory the GPU has")]
+    #[error(
+        "cannot enforce a quota of {0}: the driver does not report how much memory the GPU has"
+    )]
     NoTotal(Quota),
-    #[error("a rule of the operator's allows the job {0} bytes")]
+    #[error("a rule of the configuration allows the job {0} bytes")]
     Rule(u64),
-    #[error("{LEDGER_SLOTS} processes of its job have memory of this GPU, or had a moment ago")]
+    #[error(
+        "{LEDGER_SLOTS} processes of its job, the limit, hold memory of this GPU or held it a \
+         moment ago"
+    )]
     Slots,
     #[error(
-        "{HOLDERS_PER_USER_MAX} processes of its user have memory of this GPU, or had a moment ago"
+        "{HOLDERS_PER_USER_MAX} processes of its user, the limit, hold memory of this GPU or held \
+         it a moment ago"
     )]
     UserSlots,
-    #[error("as many processes as can be served have memory of this GPU, or had a moment ago")]
+    #[error(
+        "the daemon has no account left: too many processes hold memory of this GPU or held it a \
+         moment ago"
+    )]
     AllSlots,
-    #[error("no shared memory: {0}")]
+    #[error("cannot create shared memory: {0}")]
     Page(#[from] io::Error),
 }
 
@@ -226,7 +235,8 @@ impl Ledgers {
         if quota_bytes < asked_bytes && !asked.is_empty() {
             let (id, pid) = (&key.id, peer.pid);
             tracing::warn!(
-                "job {id:?}, process {pid}: it asks for {asked}, a rule allows {quota_bytes} bytes"
+                "job {id:?}, process {pid}: requested a quota of {asked}; a rule allows \
+                 {quota_bytes} bytes"
             );
         }
         self.take_back(|holder| holder.pid == peer.pid && holder.image.is_replaced_by(image));
@@ -269,7 +279,7 @@ impl Ledgers {
         if !asked.is_empty() && job.page.quota().unwrap_or(UNLIMITED) != quota_bytes {
             let (id, pid) = (&key.id, peer.pid);
             tracing::warn!(
-                "job {id:?} keeps the quota that it has; its process {pid} asks for {asked}"
+                "job {id:?} keeps its quota; process {pid} requested {asked}, which is ignored"
             );
         }
         job.open_slot(peer, image, comer.process)
@@ -658,7 +668,8 @@ impl JobLedger {
             Err(unusable) => {
                 let id = &self.key.id;
                 tracing::warn!(
-                    "job {id:?} does not go on with the account that a process brings: {unusable}"
+                    "job {id:?}: cannot take over the memory account of a process, starting a new \
+                     one: {unusable}"
                 );
                 return None;
             }
@@ -668,7 +679,9 @@ impl JobLedger {
         self.fd = Arc::new(brought.fd);
         let (id, processes) = (&self.key.id, self.holders.len());
         let bytes = self.page.held_bytes();
-        tracing::info!("job {id:?} goes on with {bytes} bytes of {processes} processes");
+        tracing::info!(
+            "job {id:?}: took over an account of {bytes} bytes of {processes} processes"
+        );
         Some(brought.slot)
     }
 
@@ -721,7 +734,7 @@ impl JobLedger {
             let is_over = holder.is_leaving && is_over(holder);
             if is_over {
                 let bytes = page.reclaim(holder.slot);
-                tracing::debug!(pid = holder.pid, bytes, "memory is back");
+                tracing::debug!(pid = holder.pid, bytes, "reclaimed memory");
             }
             !is_over
         });

@@ -142,7 +142,8 @@ impl Servers {
             false => server.may_have(|_| true),
         });
         let text = format!(
-            "MPS's server {} has failed and takes no new clients until those that it has are gone",
+            "MPS's server {} has failed and accepts no new clients until its present clients have \
+             exited",
             broken.pid
         );
         Some(Trouble { text, is_used })
@@ -162,7 +163,7 @@ impl Servers {
         let dead = gone.iter().rev().find(|(_, server)| is_dead(server))?.1.pid;
         gone.retain(|(_, server)| !is_dead(server));
         Some(Trouble {
-            text: format!("MPS's server {dead} has ended under its clients"),
+            text: format!("MPS's server {dead} has exited while clients used it"),
             is_used: true,
         })
     }
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    const DEAD: &str = "MPS's server 9 has ended under its clients";
+    const DEAD: &str = "MPS's server 9 has exited while clients used it";
 
     #[test]
     fn a_server_that_ends_when_its_clients_have_left_has_not_died_whether_they_live_or_not() {

@@ -165,7 +165,7 @@ impl Supervisor {
         let why = past.given_up?;
         self.enter(now_ns, Phase::GivenUp);
         let text = format!(
-            "MPS is not started anew until `pillion resume`: the daemon before has given it up ({why})"
+            "MPS is not restarted until `pillion resume`: the previous daemon gave up ({why})"
         );
         self.why = Some(why);
         Some(Draft::new(Kind::MpsGivenUp, text))
@@ -261,23 +261,24 @@ impl Supervisor {
         let (kind, text) = match (is_expected, self.restarts.len()) {
             (true, 0) => (
                 Kind::MpsStarted,
-                format!("MPS's control daemon is started{shown}"),
+                format!("MPS's control daemon has started{shown}"),
             ),
             (true, restarts) => {
                 let text = format!(
-                    "MPS's control daemon is started anew{shown}, {restarts} times in the last hour; at most {}",
+                    "MPS's control daemon has restarted{shown}, {restarts} times in the last hour; \
+                     at most {}",
                     self.per_hour
                 );
                 (Kind::MpsRestarted, text)
             }
             (false, _) => {
                 let who = match is_ours {
-                    true => "it is watched, and started anew when it ends",
+                    true => "this daemon supervises it, and restarts it when it exits",
                     false => "another daemon supervises it",
                 };
                 (
                     Kind::MpsAdopted,
-                    format!("MPS's control daemon is there{shown}: {who}"),
+                    format!("MPS's control daemon is running{shown}: {who}"),
                 )
             }
         };
@@ -320,7 +321,10 @@ impl Supervisor {
     }
 
     fn plan(&mut self, now_ns: u64, decision: &mut Decision) {
-        let why = self.why.take().unwrap_or_else(|| "it has ended".to_owned());
+        let why = self
+            .why
+            .take()
+            .unwrap_or_else(|| "it has exited".to_owned());
         self.is_expected = false;
         if self.restarts.len() >= self.per_hour {
             return self.give_up(now_ns, &why, decision);
@@ -328,7 +332,7 @@ impl Supervisor {
         let seconds = 1 << self.restarts.len().min(POWER_MAX);
         self.due_ns = now_ns.saturating_add(seconds * SECOND_NS);
         self.enter(now_ns, Phase::Restarting);
-        let text = format!("MPS's control daemon is started anew in {seconds} s: {why}");
+        let text = format!("MPS's control daemon will be restarted in {seconds} s: {why}");
         decision.news.push(Draft::new(Kind::MpsGone, text));
         self.why = Some(why);
     }
@@ -338,7 +342,7 @@ impl Supervisor {
             let why = self
                 .why
                 .clone()
-                .unwrap_or_else(|| "a rule wants that".to_owned());
+                .unwrap_or_else(|| "ordered by a rule".to_owned());
             return self.give_up(now_ns, &why, decision);
         }
         self.restarts.push_back(now_ns);
@@ -356,9 +360,9 @@ impl Supervisor {
     fn obey(&mut self, now_ns: u64, is_ours: bool, decision: &mut Decision) {
         let why = match (is_ours, self.pid) {
             (false, _) => "another daemon supervises it",
-            (true, None) => "it is not there, and started as that says",
+            (true, None) => "it is not running, and its start is already planned",
             (true, Some(_)) if self.restarts.len() >= self.per_hour => {
-                "it was restarted as often as is allowed in an hour"
+                "it has reached the limit of restarts in an hour"
             }
             (true, Some(_)) => return self.restart(now_ns, decision),
         };
@@ -376,7 +380,8 @@ impl Supervisor {
         self.enter(now_ns, Phase::GivenUp);
         self.why = Some(why.to_owned());
         let text = format!(
-            "MPS is not started anew until `pillion resume`: {} times in an hour were enough ({why})",
+            "MPS is not restarted until `pillion resume`: {} restarts in an hour are the limit \
+             ({why})",
             self.restarts.len()
         );
         decision.news.push(Draft::new(Kind::MpsGivenUp, text));
@@ -389,7 +394,8 @@ impl Supervisor {
             return;
         }
         if self.silent == SILENT_LOOKS {
-            let what = "MPS's control daemon does not answer: processes that begin to use the GPU wait for it, what runs goes on";
+            let what = "MPS's control daemon does not answer: processes that begin to use the GPU \
+                        wait for it; running work continues";
             decision.fault = Some(what.to_owned());
             self.why = Some("it does not answer".to_owned());
         }
@@ -480,7 +486,7 @@ impl Desk {
     pub(crate) fn order_restart(&mut self) -> Option<Result<(), String>> {
         let seen = self.seen.as_ref()?;
         if !seen.is_ours {
-            let why = "another daemon supervises MPS: the rule belongs into its configuration";
+            let why = "another daemon supervises MPS: put the rule into its configuration";
             return Some(Err(why.to_owned()));
         }
         self.is_ordered = true;

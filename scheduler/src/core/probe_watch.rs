@@ -159,27 +159,28 @@ fn draft(before: ProbeState, view: &ProbeView, now_ns: u64) -> Option<Draft> {
         ProbeState::Init => return None,
         ProbeState::Healthy if before == ProbeState::Init => return None,
         ProbeState::Healthy => {
-            let text = "the GPU is healthy again: best-effort jobs that waited go on";
+            let text = "the GPU is healthy again: waiting best-effort jobs resume";
             Draft::new(Kind::ProbeHealthy, text)
         }
         ProbeState::Unhealthy if before == ProbeState::Overlimit => {
-            let text = "the GPU is no longer over its limits: best-effort jobs that come wait until it is healthy";
+            let text = "the GPU is no longer over its limits: new best-effort jobs wait until it \
+                        is healthy";
             Draft::new(Kind::ProbeUnhealthy, text).severity(Severity::Info)
         }
         ProbeState::Unhealthy => {
-            let text = format!("the GPU is {words}: best-effort jobs that come wait");
+            let text = format!("the GPU is {words}: new best-effort jobs wait");
             Draft::new(Kind::ProbeUnhealthy, text)
         }
         ProbeState::Overlimit => {
             let text = format!(
-                "the GPU is {words}: best-effort jobs are ended, and those that come wait for {least_s} s at least \
-                 (entry {} in two hours)",
+                "the GPU is {words}: best-effort jobs are terminated, and new ones wait for \
+                 {least_s} s at least (entry {} in two hours)",
                 view.entries
             );
             Draft::new(Kind::ProbeOverlimit, text)
         }
         ProbeState::Disabled => {
-            let text = "the driver says that the GPU is lost: best-effort jobs that come wait";
+            let text = "the driver reports that the GPU is lost: new best-effort jobs wait";
             Draft::new(Kind::ProbeDisabled, text)
         }
     })
@@ -219,10 +220,7 @@ mod tests {
         assert!(news.draft.is_none() && news.keep.is_some());
         let news = say(&mut watch, 0.93);
         let why = "the GPU is unhealthy (memory 93 %, bound 92 %)";
-        assert_eq!(
-            text(&news),
-            format!("{why}: best-effort jobs that come wait")
-        );
+        assert_eq!(text(&news), format!("{why}: new best-effort jobs wait"));
         assert_eq!(news.holds.as_deref(), Some(why));
         assert!(news.evicts.is_none());
         let news = say(&mut watch, 0.98);
@@ -230,7 +228,7 @@ mod tests {
         assert_eq!(
             text(&news),
             format!(
-                "{why}: best-effort jobs are ended, and those that come wait for 30 s at least (entry 1 in two hours)"
+                "{why}: best-effort jobs are terminated, and new ones wait for 30 s at least (entry 1 in two hours)"
             )
         );
         assert_eq!(news.evicts.as_deref(), Some(why));

@@ -151,19 +151,21 @@ impl Ways {
         Some(match (self.heard?, self.configured) {
             (Heard::Differing, _) => Draft::new(
                 Kind::SharingMixed,
-                "some clients share the GPU by MPS, others in time slices (CUDA_MPS_PIPE_DIRECTORY says where a process looks for MPS): \
-                 as long as that is so best-effort work goes only while high-priority jobs are idle",
+                "some clients share the GPU by MPS, others in time slices (CUDA_MPS_PIPE_DIRECTORY \
+                 names where a process looks for MPS): until they agree, best-effort work runs \
+                 only while high-priority jobs are idle",
             ),
             (Heard::Alike(heard), Some(configured)) if heard != configured => Draft::new(
                 Kind::SharingWrong,
                 format!(
-                    "[gpu] sharing is \"{}\", but clients share the GPU {in_force}, as their driver says; leases follow the driver",
+                    "[gpu] sharing is \"{}\", but clients share the GPU {in_force}, as their \
+                     driver reports; leases follow the driver",
                     sharing_name(configured)
                 ),
             ),
             (Heard::Alike(_), _) => Draft::new(
                 Kind::SharingKnown,
-                format!("clients share the GPU {in_force}, as their driver says"),
+                format!("clients share the GPU {in_force}, as their driver reports"),
             ),
         })
     }

@@ -367,8 +367,9 @@ impl Stranger {
 }
 
 fn unseen() -> Known {
-    let reason = "it uses the GPU; NVML may count processes as the host does, and this daemon is in a container, so the process is not \
-                  looked up by its number (run the daemon in the host's PID namespace)";
+    let reason = "it uses the GPU; NVML may report process ids of the host, but this daemon is in \
+                  a container, so it does not look the process up (run the daemon in the host's \
+                  PID namespace)";
     Known {
         reason: reason.to_owned(),
         ..Known::default()

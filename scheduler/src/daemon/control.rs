@@ -178,7 +178,7 @@ impl Control {
                 Ok(None) => return self.tell_idle(),
                 Err(error) => {
                     // Only for lack of memory; no client could be served.
-                    tracing::error!("waiting for clients: {error}");
+                    tracing::error!("cannot wait for clients: {error}");
                     return;
                 }
             };
@@ -251,7 +251,7 @@ impl Control {
         match accept_with(self.seat.listener(), flags) {
             Ok(socket) => self.queue(socket),
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
-                tracing::warn!("accepting a connection: {error}");
+                tracing::warn!("cannot accept a connection: {error}");
                 self.is_accept_paused = true;
             }
             // Gone again, or interrupted: the next poll shows it.
@@ -328,7 +328,12 @@ impl Control {
     fn attach(&mut self, socket: UntrustedSocket, attach: Attach, brought: Vec<OwnedFd>) {
         let (peer, process) = match peer::of(&socket) {
             Ok(found) => found,
-            Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
+            Err(error) => {
+                return refuse(
+                    &socket,
+                    format!("cannot determine the user of your process: {error}"),
+                );
+            }
         };
         let applicant = Applicant {
             owner: self.owner(&socket, peer, process.as_ref()),
@@ -379,7 +384,7 @@ impl Control {
         let (pid, uid) = (applicant.peer.pid, applicant.peer.uid);
         let denied = format!("[high_priority] does not allow process {pid} of user {uid}");
         let key = job_key(&attach.job, JobClass::BestEffort, applicant.peer);
-        let text = format!("{denied}: job {:?} is best-effort", key.id);
+        let text = format!("{denied}: job {:?} runs as best-effort", key.id);
         let draft = Draft::new(Kind::Denied, text);
         self.shared.tell(draft.of_job(&key).pid(pid));
         JobClass::BestEffort
@@ -401,7 +406,7 @@ impl Control {
     ) -> Result<Welcomed, String> {
         if attach.device.is_empty() {
             tracing::warn!(
-                "job {:?}: its driver does not tell the device's UUID; it is taken to use {}",
+                "job {:?}: its driver does not report the device's UUID; assuming that it uses {}",
                 attach.job,
                 self.identity.gpu.uuid
             );
@@ -415,7 +420,7 @@ impl Control {
         let room = self.shared.state().check_comer(&key);
         room.map_err(|refused| refused.to_string())?;
         let clock = self.shared.clock();
-        let no_memory = |error: io::Error| format!("no shared memory: {error}");
+        let no_memory = |error: io::Error| format!("cannot create shared memory: {error}");
         let (own, ledger) = sorted(brought, attach.slot.is_some());
         let (client, file, made) = own_page(own, clock)?;
         let lease = lease_page(clock).map_err(no_memory)?;
@@ -460,9 +465,9 @@ impl Control {
             class: Some(class),
         };
         if let Err(error) = send(socket, &welcome.encode(), &fds) {
-            self.detach(client, "it does not take the welcome");
+            self.detach(client, "it did not receive the welcome");
             self.cancel_account(opened.as_ref());
-            return Err(format!("it does not take the welcome: {error}"));
+            return Err(format!("cannot send the welcome: {error}"));
         }
         let account = opened.map(|(key, opened)| (key, opened.slot));
         Ok(Welcomed {
@@ -474,7 +479,7 @@ impl Control {
 
     fn tell_draining(&self, key: &JobKey, peer: Peer, why: &str) {
         let text = format!(
-            "job {:?} is new and high-priority, and the GPU is drained: {why}",
+            "new high-priority job {:?} has attached although the GPU is drained: {why}",
             key.id
         );
         let draft = Draft::new(Kind::AttachedDraining, text);
@@ -550,7 +555,7 @@ impl Control {
         }
         let ours = &gpu.uuid;
         Err(format!(
-            "this daemon schedules {ours}, and the process uses {asked}"
+            "this daemon schedules {ours}, but the process uses {asked}"
         ))
     }
 
@@ -571,9 +576,9 @@ impl Control {
             } else {
                 Ending::OfConnection
             };
-            self.end_client(place, ending, "its connection ended");
+            self.end_client(place, ending, "its connection was closed");
         } else if connection.said > TALK_MAX {
-            let why = "it talks where there is nothing to say";
+            let why = "it sent packets that no client may send";
             self.end_client(place, Ending::OfConnection, why);
         }
     }
@@ -606,7 +611,7 @@ impl Control {
     /// Answers a process of a job with the job's quota and holdings, whether it is a client or not.
     fn tell_memory(&self, socket: &OwnedFd, of: &MemoryOf) {
         let told = peer::of(socket)
-            .map_err(|error| format!("who you are cannot be seen: {error}"))
+            .map_err(|error| format!("cannot determine the user of your process: {error}"))
             .and_then(|(peer, process)| {
                 if !of.device.is_empty() {
                     self.check_device(&of.device)?;
@@ -743,12 +748,12 @@ fn send_document(
     let send = move || {
         let _reading = reading;
         if let Err(error) = send_within(&socket, &to_json(), READING_NS_MAX) {
-            tracing::debug!("sending a document: {error}");
+            tracing::debug!("cannot send a document: {error}");
         }
     };
     let thread = thread::Builder::new().name("pillion-status".to_owned());
     if let Err(error) = thread.spawn(send) {
-        tracing::warn!("no thread for a document: {error}");
+        tracing::warn!("cannot start a thread to send a document: {error}");
     }
 }
 

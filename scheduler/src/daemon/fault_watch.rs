@@ -128,8 +128,9 @@ impl FaultWatch {
         }
         if let Some(folder) = mps::unseen_pipes().filter(|_| is_new) {
             tracing::warn!(
-                "{} is not there for this daemon: as long as that is so MPS cannot be asked to end the work of jobs that are killed ({} names another folder; \
-                 a service with PrivateTmp does not see it)",
+                "{} does not exist for this daemon: MPS cannot be asked to end the work of jobs \
+                 that are killed ({} names another folder; a service with PrivateTmp does not see \
+                 it)",
                 folder.display(),
                 mps::PIPES_ENV
             );
@@ -153,7 +154,7 @@ impl FaultWatch {
         };
         if let Err(error) = self.shared.start_thread("pillion-there", asking) {
             self.is_asking.store(false, Ordering::Relaxed);
-            tracing::warn!("no thread to ask MPS's control daemon: {error}");
+            tracing::warn!("cannot start a thread to ask MPS's control daemon: {error}");
         }
     }
 
@@ -213,7 +214,7 @@ impl FaultWatch {
         let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
         let waiting = move || wait_for_reports(&shared, &uuid, &user);
         if let Err(error) = self.shared.start_thread("pillion-nvml", waiting) {
-            tracing::warn!("no thread for what NVML reports: {error}");
+            tracing::warn!("cannot start a thread for NVML's events: {error}");
         }
     }
 
@@ -309,7 +310,7 @@ impl FaultWatch {
             return;
         };
         self.looked.stale_ns = Some(now_ns);
-        let name = format!("another share ({with} to {percent} % of the SMs)");
+        let name = format!("changed share ({with} to {percent} % of the SMs)");
         if let Err(why) = self.end_job(now_ns, &key, &name, GRACE_NS) {
             self.shared.state().handle_not_ended(&key);
             self.tell_of(Some(&key), Kind::ActionFailed, format!("{name}: {why}"));
@@ -322,7 +323,7 @@ impl FaultWatch {
         for key in jobs {
             if let Err(failed) = self.end_job(self.clock.now_ns(), &key, why, GRACE_NS) {
                 self.shared.state().hold_as_comer(&key);
-                let text = format!("{why}: it waits, as it cannot be ended: {failed}");
+                let text = format!("{why}: cannot end the job, so it waits: {failed}");
                 self.tell_of(Some(&key), Kind::ActionFailed, text);
             }
         }
@@ -368,13 +369,14 @@ impl FaultWatch {
             let trouble = follower.take_trouble();
             if let Some(kind) = trouble {
                 let path = follower.path().display();
-                let text = format!("{path}: {kind}; faults of MPS that it tells are not seen");
+                let text = format!("{path}: {kind}; faults that MPS logs there are not detected");
                 self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
             }
             if follower.take_absence(now_ns) && is_on_mps {
                 let path = follower.path().display();
                 let text = format!(
-                    "{path}: has not been there for a minute; faults of MPS that it tells are not seen"
+                    "{path}: has not existed for a minute; faults that MPS logs there are not \
+                     detected"
                 );
                 self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
             }
@@ -397,7 +399,7 @@ impl FaultWatch {
             match news {
                 News::Stuck(ns) => faults.push(Fault::of_stuck_job(key, ns)),
                 News::Moves => {
-                    let text = format!("job {:?} is stuck no more", key.id);
+                    let text = format!("job {:?} is no longer stuck", key.id);
                     self.tell_of(Some(&key), Kind::StuckEnded, text);
                 }
             }
@@ -442,12 +444,13 @@ impl FaultWatch {
             Some(News::Stuck(ns)) => {
                 let seconds = ns / 1_000_000_000;
                 let text = format!(
-                    "the GPU is busy, and nothing of any client has completed or begun for {seconds} s"
+                    "the GPU is busy, but no work of any client has completed or begun for \
+                     {seconds} s"
                 );
                 faults.push(Fault::of_gpu(FaultKind::Stuck, None, text));
             }
             Some(News::Moves) => {
-                let text = "the GPU is stuck no more: something has completed, begun or ended";
+                let text = "the GPU is no longer stuck: some work has completed, begun or ended";
                 self.shared.tell(Draft::new(Kind::StuckEnded, text));
             }
             None => {}
@@ -465,7 +468,8 @@ impl FaultWatch {
             match decision {
                 Decision::TooOften(action, per_hour) => {
                     let text = format!(
-                        "{action} is not done: {per_hour} times in an hour were enough ({})",
+                        "{action} is not done: it has reached its limit of {per_hour} times in an \
+                         hour ({})",
                         fault.text
                     );
                     self.tell_of(fault.job.as_ref(), Kind::ActionLimited, text);
@@ -499,7 +503,8 @@ impl FaultWatch {
                 let why = fault.text_for_all();
                 if self.shared.drain(&why) {
                     let text = format!(
-                        "no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`: {why}"
+                        "the GPU is drained until `pillion resume`: best-effort jobs are held, and no new \
+                         high-priority job should be started here: {why}"
                     );
                     self.tell_of(None, Kind::Draining, text);
                 }
@@ -507,7 +512,7 @@ impl FaultWatch {
                 Ok(())
             }
             Action::RestartJob { grace_ns } => {
-                let key = fault.job.as_ref().ok_or("the fault is no job's")?;
+                let key = fault.job.as_ref().ok_or("the fault belongs to no job")?;
                 self.end_job(now_ns, key, action.name(), *grace_ns)
             }
             Action::RestartMps => {
@@ -516,7 +521,10 @@ impl FaultWatch {
                 if let Some(result) = ordered {
                     result?;
                     self.shared.wake_mps();
-                    let text = format!("{}: by whoever watches MPS here", action.name());
+                    let text = format!(
+                        "{}: ordered from the thread that supervises MPS",
+                        action.name()
+                    );
                     self.tell_of(fault.job.as_ref(), Kind::Action, text);
                     return Ok(());
                 }
@@ -542,7 +550,8 @@ impl FaultWatch {
         let Some(newly) = newly else { return };
         if let NewlyHeld::Nobody(uid) = newly {
             let text = format!(
-                "best-effort jobs of user {uid} are not held: those of {HELD_USERS_MAX} users are already ({why})"
+                "best-effort jobs of user {uid} are not held: those of {HELD_USERS_MAX} users, the \
+                 limit, are already ({why})"
             );
             return self.tell_of(fault.job.as_ref(), Kind::ActionFailed, text);
         }
@@ -604,11 +613,12 @@ impl FaultWatch {
             let how = match denied {
                 0 => "are asked to end".to_owned(),
                 _ => format!(
-                    "are asked to end, {denied} of them by their library only: this daemon is not of their user and has no CAP_KILL"
+                    "are asked to end, {denied} of them only by their library: this daemon runs as \
+                     another user and has no CAP_KILL"
                 ),
             };
             let text = format!(
-                "{name}: the {count} processes of job {:?} {how}; whoever supervises it starts it anew",
+                "{name}: the {count} processes of job {:?} {how}; the job's supervisor restarts it",
                 key.id
             );
             self.tell_of(Some(key), Kind::Action, text);
@@ -626,20 +636,20 @@ impl FaultWatch {
         let why = evicted.why;
         self.see_to(&job, &[pid], SEEN_TO_NS);
         let how = match (self.doings.evict(self.clock.now_ns(), evicted), is_client) {
-            (Ok(true), true) => "is to be drained and killed",
-            (Ok(true), false) => "is to be killed",
-            (Ok(false), _) => "is being ended with its job, now without any grace",
+            (Ok(true), true) => "will be drained and killed",
+            (Ok(true), false) => "will be killed",
+            (Ok(false), _) => "is being ended with its job, now without grace",
             (Err(failed), _) => {
                 let is_news = self.shared.ledgers().handle_put_off(pid, true);
                 if is_news {
-                    let text = format!("process {pid} is not made to end yet: {failed}");
+                    let text = format!("cannot end process {pid} yet: {failed}");
                     self.tell_of(Some(&job), Kind::ActionFailed, text);
                 }
                 return;
             }
         };
         self.shared.ledgers().handle_begun(pid);
-        let text = format!("process {pid} {how}: it was asked to end and did not; {why}");
+        let text = format!("process {pid} {how}: it did not end when asked; {why}");
         let draft = Draft::new(Kind::Evicted, text);
         self.shared.tell(draft.of_job(&job).pid(pid));
     }
@@ -692,11 +702,11 @@ fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
     };
     let mut faults = Vec::new();
     if let Some(count) = more(before.uncorrected, now.uncorrected) {
-        let text = format!("{count} more errors in the GPU's memory that could not be corrected");
+        let text = format!("{count} more uncorrectable errors in the GPU's memory");
         faults.push(Fault::of_gpu(FaultKind::Ecc, Some(count), text));
     }
     if let Some(count) = more(before.corrected, now.corrected) {
-        let text = format!("{count} more errors in the GPU's memory, corrected");
+        let text = format!("{count} more corrected errors in the GPU's memory");
         faults.push(Fault::of_gpu(FaultKind::EccCorrected, Some(count), text));
     }
     if now.is_pending == Some(true) && before.is_pending != Some(true) {
@@ -712,7 +722,7 @@ fn wait_for_reports(shared: &Shared, uuid: &str, user: &User) {
     let reports = match Reports::open(uuid) {
         Ok(reports) => reports,
         Err(error) => {
-            let text = format!("{error}; Xids are not seen");
+            let text = format!("{error}; Xids are not detected");
             shared.tell(Draft::new(Kind::NvmlSilent, text));
             return;
         }
@@ -743,7 +753,7 @@ fn wait_for_reports(shared: &Shared, uuid: &str, user: &User) {
 }
 
 fn tell_of_silence(shared: &Shared, error: &NvmlError) {
-    let text = format!("{error}; until it answers again Xids are not seen");
+    let text = format!("{error}; until it answers again, Xids are not detected");
     shared.tell(Draft::new(Kind::NvmlSilent, text));
 }
 

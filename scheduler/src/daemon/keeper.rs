@@ -202,7 +202,7 @@ impl Keeper {
             let turn = self.inlet.take_turn();
             if let Err(error) = self.hear_all(!turn.is_empty()) {
                 // No memory, or no descriptor: perhaps temporary.
-                tracing::error!("waiting for what runs have learnt: {error}");
+                tracing::error!("cannot wait for learnt durations: {error}");
                 let again_ns = self.clock.now_ns() + PAUSE_NS;
                 self.clock.sleep_until(again_ns);
             }
@@ -250,13 +250,13 @@ impl Keeper {
         };
         let why = match self.sessions.iter().any(|session| session.tries > 0) {
             true => "another daemon is writing there",
-            false => "there was more to read than time",
+            false => "there was no time to read them all",
         };
         let folder = self.inlet.store.folder().display();
         let text = format!(
-            "what {} processes noted last of their kernels is not kept in {folder}, as this daemon \
-             ends: {why}; the next start of {:?} of user {}, for one, begins with what was kept \
-             before",
+            "this daemon ends and cannot keep the last kernel durations of {} processes in \
+             {folder}: {why}; the next start of {:?} of user {}, for example, begins with older \
+             durations",
             self.sessions.len(),
             first.program,
             first.uid
@@ -391,7 +391,7 @@ impl Keeper {
         let kept = catch_unwind(AssertUnwindSafe(|| session.keep(store)));
         let kept = kept.unwrap_or_else(|_| {
             session.is_over = true;
-            let why = "this daemon panicked over it".to_owned();
+            let why = "this daemon panicked while reading them".to_owned();
             Ok(Some(Kept::Refused(why)))
         });
         let is_busy = matches!(&kept, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
@@ -416,21 +416,22 @@ impl Keeper {
             Ok(Some(Kept::Well)) => return self.failures.is_said = false,
             Ok(Some(Kept::OverDamage(why))) => {
                 self.failures.is_said = false;
-                let text = format!("what was kept of {program:?} of user {uid} is replaced: {why}");
+                let text =
+                    format!("replaced the kept durations of {program:?} of user {uid}: {why}");
                 (text, self.damages.handle(now_ns))
             }
             // A bad note neither is nor hides disk trouble.
             Ok(Some(Kept::Refused(why))) => {
                 let text = format!(
-                    "what a run of {program:?} of user {uid} noted of its kernels is not kept: {why}"
+                    "cannot keep the kernel durations of a run of {program:?} of user {uid}: {why}"
                 );
                 (text, self.refusals.handle(now_ns))
             }
             Err(error) => {
                 let folder = self.inlet.store.folder().display();
                 let text = format!(
-                    "what runs teach of their kernels is not kept in {folder}: {error}; the next \
-                     start of {program:?} of user {uid} begins with what was kept before"
+                    "cannot keep kernel durations in {folder}: {error}; the next start of \
+                     {program:?} of user {uid} begins with older durations"
                 );
                 (text, self.failures.handle_lasting(now_ns))
             }
@@ -438,7 +439,7 @@ impl Keeper {
         let text = match unsaid {
             None => return,
             Some(0) => text,
-            Some(unsaid) => format!("{text} ({unsaid} more of these were not said)"),
+            Some(unsaid) => format!("{text} ({unsaid} similar messages left out)"),
         };
         self.shared.tell(Draft::new(Kind::LearntNotKept, text));
     }

@@ -210,9 +210,9 @@ impl Watch {
         for (job, excess) in compared.news {
             let (id, pid, bytes) = (&job.id, excess.pid, excess.bytes);
             let what = if excess.is_client {
-                format!("{bytes} bytes of the GPU's memory are in no account")
+                format!("{bytes} bytes of the GPU's memory exceed its account")
             } else {
-                format!("no client, and has {bytes} bytes of the GPU's memory")
+                format!("not a client, but holds {bytes} bytes of the GPU's memory")
             };
             let text = format!("job {id:?}, process {pid}: {what}");
             let draft = Draft::new(Kind::MemoryExcess, text);
@@ -251,7 +251,7 @@ impl Watch {
                     pid,
                     process,
                     is_client,
-                    why: "its job has more memory than its quota",
+                    why: "its job exceeds its memory quota",
                 };
                 let has_room = self.shared.inbox().put_evicted(evicted);
                 self.shared.alarm();
@@ -270,12 +270,12 @@ impl Watch {
             Ok(()) if is_kill => return,
             Ok(()) => {
                 self.shared.ledgers().handle_begun(pid);
-                format!("process {pid} is asked to end; its job has more memory than its quota")
+                format!("process {pid} is asked to end; its job exceeds its memory quota")
             }
             Err(Errno::SRCH) => return,
             Err(error @ Errno::PERM) => {
                 self.shared.ledgers().handle_out_of_reach(pid);
-                format!("process {pid} is not to be {how}: {error}")
+                format!("process {pid} cannot be {how}: {error}")
             }
             // No descriptor, or no room in the ending thread: temporary.
             Err(error) => {
@@ -283,7 +283,7 @@ impl Watch {
                 if !is_news {
                     return;
                 }
-                format!("process {pid} is not {how} yet: {error}")
+                format!("process {pid} cannot be {how} yet: {error}")
             }
         };
         let draft = Draft::new(Kind::Evicted, text);
@@ -345,7 +345,7 @@ impl Watch {
         if let Nvml::NotAsked = self.nvml {
             self.nvml = match start_asking(&self.uuid, self.shared.device_release()) {
                 Ok(asked) => Nvml::Asked(asked),
-                Err(error) => no_nvml(&format!("no thread to ask NVML: {error}")),
+                Err(error) => no_nvml(&format!("cannot start a thread to ask NVML: {error}")),
             };
         }
         let Nvml::Asked(asked) = &mut self.nvml else {
@@ -359,7 +359,7 @@ impl Watch {
             }
             Ok(Answer::Listed(listed)) => {
                 if std::mem::take(&mut self.is_silent) {
-                    tracing::info!("NVML answers again: memory is compared");
+                    tracing::info!("NVML answers again: memory is compared again");
                 }
                 if listed.is_ok() {
                     self.answers = Answers::default();
@@ -369,7 +369,8 @@ impl Watch {
             Err(Silence::Stopping) => None,
             Err(Silence::Late | Silence::Ended) => {
                 if !std::mem::replace(&mut self.is_silent, true) {
-                    let what = "until it does memory is not compared, and that of processes that ended counts as free";
+                    let what = "until it answers, memory is not compared with accounts, and memory \
+                                of exited processes counts as free";
                     let text = format!("{}; {what}", NvmlError::Silent);
                     self.shared.tell(Draft::new(Kind::NvmlSilent, text));
                 }
@@ -424,7 +425,8 @@ fn computed(uuid: &str) -> Vec<u32> {
 
 fn no_nvml(why: &str) -> Nvml {
     tracing::warn!(
-        "{why}; memory of processes that ended counts as free at once, and who uses the GPU past a quota or without Pillion is not seen"
+        "{why}; memory of exited processes counts as free at once, and use of the GPU beyond a \
+         quota or without Pillion is not detected"
     );
     Nvml::Missing
 }
@@ -434,7 +436,7 @@ impl Answers {
     fn handle_failure(&mut self, error: &NvmlError, now_ns: u64) -> Option<Vec<u32>> {
         let Some(since_ns) = self.failing_since_ns else {
             self.failing_since_ns = Some(now_ns);
-            tracing::warn!("{error}; it is asked again");
+            tracing::warn!("{error}; retrying");
             return None;
         };
         if now_ns.saturating_sub(since_ns) < FAILING_NS_MAX {
@@ -442,7 +444,8 @@ impl Answers {
         }
         if !std::mem::replace(&mut self.is_given_up, true) {
             tracing::warn!(
-                "{error}, still; until it answers memory of processes that ended counts as free"
+                "still failing: {error}; until NVML answers, memory of exited processes counts as \
+                 free"
             );
         }
         Some(Vec::new())

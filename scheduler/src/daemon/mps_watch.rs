@@ -125,7 +125,7 @@ impl MpsWatch {
             Err(error) => {
                 let path = self.lock.path().display();
                 let text = format!(
-                    "how often MPS was restarted before cannot be read and is counted from nothing ({path}: {error})"
+                    "cannot read how often MPS was restarted, counting from zero ({path}: {error})"
                 );
                 Some(Draft::new(Kind::ActionFailed, text))
             }
@@ -146,7 +146,7 @@ impl MpsWatch {
             Err(error) if !std::mem::replace(&mut self.is_told, true) => {
                 let path = self.lock.path().display();
                 tracing::warn!(
-                    "{path}: {error}; another daemon will not know how often MPS was restarted"
+                    "cannot save how often MPS was restarted for the next daemon: {path}: {error}"
                 );
             }
             Err(_) => {}
@@ -294,7 +294,7 @@ impl MpsWatch {
         if order == Order::Restart
             && !mps_daemon::end(&mut self.control, &self.rules.control, &self.clock)
         {
-            let why = "the one before does not end".to_owned();
+            let why = "the previous control daemon does not exit".to_owned();
             self.supervisor.handle_failure(self.clock.now_ns(), why);
             return;
         }
@@ -308,7 +308,7 @@ impl MpsWatch {
             if self.shared.is_stopping() {
                 return;
             }
-            tracing::warn!("MPS is not started: {why}");
+            tracing::warn!("cannot start MPS: {why}");
             self.supervisor
                 .handle_failure(self.clock.now_ns(), why.clone());
         }

@@ -30,7 +30,8 @@ impl RequestsKeeper {
             Err(error) => {
                 let path = file.path().display();
                 tracing::warn!(
-                    "{path}: {error}; what requests take is learnt anew, and the file is written over"
+                    "cannot read {path}: {error}; durations of requests are learnt again, and the \
+                     file is overwritten"
                 );
             }
         }
@@ -75,7 +76,8 @@ impl RequestsKeeper {
                 self.is_told = true;
                 let path = self.file.path().display();
                 tracing::warn!(
-                    "{path}: {error}; the next daemon will learn anew what requests take"
+                    "cannot write {path}: {error}; the next daemon will learn durations of \
+                     requests again"
                 );
             }
             Err(_) => {}

@@ -156,8 +156,8 @@ impl Shared {
         let kept = kept.unwrap_or_else(|error| {
             let path = self.probe_file.path().display();
             let text = format!(
-                "what the daemon before knew of the GPU cannot be used, and best-effort jobs that come wait until it is \
-                 seen to be healthy: {path}: {error}"
+                "cannot read the GPU's state as the previous daemon left it, so new best-effort \
+                 jobs wait until the GPU is seen to be healthy: {path}: {error}"
             );
             self.tell(Draft::new(Kind::ProbeUnhealthy, text));
             Some(KeptProbe {
@@ -195,7 +195,8 @@ impl Shared {
             if let Some(error) = written.err().filter(|_| is_news) {
                 let path = self.probe_file.path().display();
                 let text = format!(
-                    "a daemon that is started anew will not know of the GPU's trouble, until this can be written: {path}: {error}"
+                    "cannot save the GPU's state, so a daemon that starts now would not know of \
+                     the trouble: {path}: {error}"
                 );
                 self.tell(Draft::new(Kind::ActionFailed, text));
             }
@@ -294,7 +295,7 @@ impl Shared {
         if let Err(error) = word.keep(why, is_released) {
             let path = word.path().display();
             let text =
-                format!("a daemon that is started anew will not drain the GPU: {path}: {error}");
+                format!("the next daemon will not drain the GPU: cannot write {path}: {error}");
             self.tell(Draft::new(Kind::ActionFailed, text));
         }
     }
@@ -323,7 +324,7 @@ impl Shared {
         {
             let path = word.path().display();
             let text =
-                format!("a daemon that is started anew will drain the GPU again: {path}: {error}");
+                format!("the next daemon will drain the GPU again: cannot remove {path}: {error}");
             self.tell(Draft::new(Kind::ActionFailed, text));
         }
         Some(released)
@@ -347,7 +348,8 @@ impl Shared {
         }
         let counting = self.state().block_priority.clone();
         if let (None, BlockPriority::Unusable(why)) = (counting.configured, counting.known) {
-            let text = format!("block_priority is off, as what was measured cannot be used: {why}");
+            let text =
+                format!("block_priority is off: the measurement of this GPU cannot be used: {why}");
             self.tell(Draft::new(Kind::ConfigDoubtful, text));
         }
     }
@@ -392,15 +394,15 @@ impl Shared {
                     false => "",
                 };
                 let text = format!(
-                    "still no new high-priority job should be started here, and best-effort jobs are held{closed}, until `pillion resume`, as under the daemon before: {why}"
+                    "the GPU is still drained until `pillion resume`, as under the previous daemon: \
+                     best-effort jobs are held{closed}, and no new high-priority job should be \
+                     started here: {why}"
                 );
                 (Kind::Draining, text)
             }
             Found::Foreign(uid) => {
                 let path = word.path().display();
-                let text = format!(
-                    "{path} belongs to user {uid}, who may not drain the GPU: it is ignored"
-                );
+                let text = format!("ignoring {path}: its owner, user {uid}, may not drain the GPU");
                 (Kind::ActionFailed, text)
             }
         };
@@ -506,7 +508,7 @@ impl Drop for StopAtPanic {
     fn drop(&mut self) {
         if thread::panicking() {
             let name = thread::current().name().unwrap_or("").to_owned();
-            tracing::error!("thread {name} panicked, a bug of ours: the daemon ends");
+            tracing::error!("thread {name} panicked, a bug in pilliond: the daemon exits");
             // Relaxed: read after joining this thread, or too early by a thread that does not wait.
             self.0.has_panicked.store(true, Ordering::Relaxed);
             self.0.stop();

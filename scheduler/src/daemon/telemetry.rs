@@ -153,7 +153,7 @@ impl Telemetry {
         }
         // On failure the SMs' activity is unknown, which no law needs.
         let gpm = Gpm::open(&self.uuid).unwrap_or_else(|error| {
-            tracing::info!("GPM, by which NVML tells the activity of SMs, cannot be used: {error}");
+            tracing::info!("cannot use GPM, by which NVML reports the activity of SMs: {error}");
             None
         });
         self.open = Some(Opened {
@@ -167,8 +167,8 @@ impl Telemetry {
     fn fail(&mut self, now_ns: u64, error: &dyn std::error::Error) {
         if self.failed_ns.replace(now_ns).is_none() {
             tracing::warn!(
-                "NVML does not say how much of the time the GPU is used, and by whom: {error}; caps go by what launches are expected to take, \
-                 and a throttle stays as it is"
+                "NVML does not report the use of the GPU's time by processes: {error}; caps follow \
+                 the expected durations of launches, and a throttle stays as it is"
             );
         }
     }

@@ -100,7 +100,10 @@ impl Doings {
             return Ok(Begun::default());
         }
         if processes.is_empty() {
-            return Err(format!("job {:?} has no process that can be seen", job.id));
+            return Err(format!(
+                "job {:?} has no process that this daemon can see",
+                job.id
+            ));
         }
         self.check_restarts(job.uid, processes.len())?;
         let (ending, begun) = Ending::of_job(now_ns, job, processes, grace_ns);
@@ -150,7 +153,7 @@ impl Doings {
             ));
         }
         match self.count(|_| true) {
-            ENDINGS_MAX.. => Err(format!("{ENDINGS_MAX} are being ended already")),
+            ENDINGS_MAX.. => Err(format!("{ENDINGS_MAX} processes are being ended already")),
             _ => Ok(()),
         }
     }
@@ -184,7 +187,7 @@ impl Doings {
 
     fn check_room(&self, job: Option<&JobKey>) -> Result<(), String> {
         if self.commands.len() >= COMMANDS_MAX {
-            return Err(format!("{COMMANDS_MAX} commands run already"));
+            return Err(format!("{COMMANDS_MAX} commands are running already"));
         }
         let Some(JobKey { uid, .. }) = job else {
             return Ok(());
@@ -196,12 +199,14 @@ impl Doings {
         };
         if of_jobs().filter(|key| key.uid == *uid).count() >= COMMANDS_PER_USER {
             return Err(format!(
-                "{COMMANDS_PER_USER} commands for faults of this user's jobs run already"
+                "{COMMANDS_PER_USER} commands for faults of this user's jobs are running already"
             ));
         }
         const OF_JOBS: usize = COMMANDS_MAX - COMMANDS_OF_GPU;
         if of_jobs().count() >= OF_JOBS {
-            return Err(format!("{OF_JOBS} commands for faults of jobs run already"));
+            return Err(format!(
+                "{OF_JOBS} commands for faults of jobs are running already"
+            ));
         }
         Ok(())
     }
@@ -254,11 +259,11 @@ impl Running {
                 return Some(self);
             }
             Ok(WaitStatus::Exited(_, 0)) => Ok(()),
-            Ok(WaitStatus::Exited(_, code)) => Err(format!("ended with {code}")),
+            Ok(WaitStatus::Exited(_, code)) => Err(format!("exited with status {code}")),
             Ok(WaitStatus::Signaled(..)) if self.is_killed => {
                 Err("took too long and was killed".to_owned())
             }
-            Ok(WaitStatus::Signaled(_, signal, _)) => Err(format!("died of {signal}")),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Err(format!("was killed by {signal}")),
             Ok(other) => Err(format!("{other:?}")),
             Err(error) => Err(error.to_string()),
         };
@@ -290,7 +295,7 @@ impl Running {
         outcomes.push(Outcome {
             is_success: told.is_ok(),
             text: match told {
-                Ok(()) => format!("{}: {program} has ended well", self.name),
+                Ok(()) => format!("{}: {program} succeeded", self.name),
                 Err(why) => format!("{}: {program} {why}", self.name),
             },
             job: self.job,

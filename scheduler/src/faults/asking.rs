@@ -83,7 +83,7 @@ impl Asker {
             Ok(answer) => answer,
             Err(_) => {
                 self.thread = None;
-                Err("the thread that asks has failed".to_owned())
+                Err("the thread that asks MPS has failed".to_owned())
             }
         };
         self.current = None;
@@ -140,7 +140,7 @@ impl Asker {
         });
         asked.map_err(|silence| {
             self.thread = None;
-            format!("the thread that asks is {silence:?}")
+            format!("the thread that asks MPS is {silence:?}")
         })
     }
 }

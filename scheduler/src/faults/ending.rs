@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
 }
 
 /// For processes that may not be signalled.
-const DENIED: &str = "this daemon is not of the user and has no CAP_KILL";
+const DENIED: &str = "this daemon runs as another user and has no CAP_KILL";
 
 #[derive(Debug)]
 pub(super) struct Ending {
@@ -252,8 +252,8 @@ impl Ending {
 
     fn late(&mut self, pid: u32) -> String {
         match self.current.take_if(|current| *current == pid) {
-            Some(_) => "it has not answered in time".to_owned(),
-            None => "it was not asked: others took the time".to_owned(),
+            Some(_) => "MPS has not answered in time".to_owned(),
+            None => "MPS was not asked: the time was used for other processes".to_owned(),
         }
     }
 
@@ -291,18 +291,19 @@ impl Ending {
         let text = match (self.evicted, left, denied) {
             (Some(pid), 0, _) => format!("job {id:?}: its process {pid} has ended"),
             (Some(pid), _, 0) => {
-                format!("job {id:?}: its process {pid} does not end although it was killed")
+                format!("job {id:?}: its process {pid} was killed but has not exited")
             }
             (Some(pid), ..) => {
                 format!("job {id:?}: its process {pid} has not ended, and {DENIED}")
             }
             (None, 0, _) => format!("job {id:?}: its {count} processes have ended"),
-            (None, _, 0) => format!(
-                "job {id:?}: {left} of {count} processes do not end although they were killed"
-            ),
+            (None, _, 0) => {
+                format!("job {id:?}: {left} of {count} processes were killed but have not exited")
+            }
             (None, ..) => {
                 format!(
-                    "job {id:?}: {left} of {count} processes have not ended; of {denied} {DENIED}"
+                    "job {id:?}: {left} of {count} processes have not ended; for {denied} of them, \
+                     {DENIED}"
                 )
             }
         };
@@ -363,8 +364,8 @@ impl Ending {
     fn refused(&self, count: usize, pid: u32, why: &str) -> Outcome {
         let id = &self.job.id;
         let text = format!(
-            "job {id:?}: MPS did not end the work of {count} of its processes, which may take others along when they end; \
-             of process {pid}: {why}"
+            "job {id:?}: MPS did not end the work of {count} of its processes, so other clients of \
+             MPS may fail when they end; process {pid}: {why}"
         );
         Outcome {
             job: Some(self.job.clone()),

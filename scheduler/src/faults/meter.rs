@@ -64,7 +64,10 @@ impl Meter {
     fn of(answer: impl FnMut(Gauge) -> Reading + Send + 'static) -> Self {
         let asked = Asked::start("pillion-gauges", answer);
         let news = asked.as_ref().err().map(|error| {
-            format!("no thread to ask NVML: {error}; errors in memory and a stuck GPU are not seen")
+            format!(
+                "cannot start a thread to ask NVML: {error}; memory errors and a stuck GPU are \
+                 not detected"
+            )
         });
         Self {
             asked: asked.ok(),
@@ -136,12 +139,12 @@ impl Meter {
     fn taken(&mut self, reading: Reading) -> Option<Reading> {
         if let Reading::Missing(error) = reading {
             // The thread that waits for events reports it to everybody.
-            tracing::debug!("{error}; there are no gauges");
+            tracing::debug!("{error}; NVML's counters are not read");
             self.asked = None;
             return None;
         }
         if std::mem::take(&mut self.is_silent) {
-            tracing::info!("NVML answers again: errors in memory and use are looked at");
+            tracing::info!("NVML answers again: memory errors and a stuck GPU are detected again");
         }
         Some(reading)
     }
@@ -165,7 +168,7 @@ impl Meter {
 
     fn note_silence(&mut self) {
         if !std::mem::replace(&mut self.is_silent, true) {
-            let what = "until it does errors in memory and a stuck GPU are not seen";
+            let what = "until it answers, memory errors and a stuck GPU are not detected";
             self.news = Some(format!("{}; {what}", NvmlError::Silent));
         }
     }

@@ -84,7 +84,7 @@ pub enum DeviceError {
     #[error("{0}")]
     Said(String),
     /// No answer from the child.
-    #[error("no answer of the driver ({doing}): {error}")]
+    #[error("the driver does not answer ({doing}): {error}")]
     NoAnswer {
         /// The failed step.
         doing: &'static str,
@@ -299,7 +299,7 @@ impl Driver {
             pci: pci.parse().unwrap_or(PciAddress::default()),
             sms: u32::try_from(sms).unwrap_or(0),
             memory_bytes: self.memory_bytes(device).unwrap_or_else(|error| {
-                tracing::warn!("{error}; quotas that are a part of the memory cannot be kept");
+                tracing::warn!("{error}; quotas in per cent of the memory cannot be enforced");
                 0
             }),
             cuda_driver: self.version().unwrap_or(0),

@@ -119,7 +119,9 @@ impl DeviceRelease {
     pub(crate) fn reopen(self: &Arc<Self>) -> Result<Reopening, String> {
         let mut held = self.held.lock();
         if std::mem::replace(&mut held.is_reopening, true) {
-            return Err("it is being opened already; if that goes on, the driver does not answer, and only a reboot helps".to_owned());
+            let why = "the device is already being opened; if that does not end, the driver hangs: \
+                       reboot";
+            return Err(why.to_owned());
         }
         Ok(Reopening {
             user: Self::admit(self, &mut held),
@@ -141,7 +143,7 @@ impl DeviceRelease {
         drop(held);
         match is_current {
             true => Ok(()),
-            false => Err("it was released once more meanwhile".to_owned()),
+            false => Err("the device was released again meanwhile".to_owned()),
         }
     }
 }
@@ -157,11 +159,12 @@ impl Reopening {
             Ok(_) => {}
             // NVML was missing before, too.
             Err(error @ (NvmlError::NoLibrary(_) | NvmlError::NoSymbol(_))) => {
-                tracing::warn!("{error}; the device is taken on without NVML");
+                tracing::warn!("{error}; the device is used without NVML");
             }
             Err(error) => {
                 return Err(format!(
-                    "{error}; once `nvidia-smi` shows the GPU again run `pillion resume` again; if it does not come back, reboot"
+                    "{error}; once `nvidia-smi` shows the GPU again, run `pillion resume` again; \
+                     if it never does, reboot"
                 ));
             }
         }

@@ -68,7 +68,7 @@ impl DrainMarker {
                 };
                 match why {
                     "" => self.illegible("it is empty"),
-                    _ if why.chars().any(char::is_control) => self.illegible("it is no text"),
+                    _ if why.chars().any(char::is_control) => self.illegible("it is not text"),
                     _ => Found::Why(why.to_owned(), is_released),
                 }
             }
@@ -79,7 +79,7 @@ impl DrainMarker {
     fn illegible(&self, why: &str) -> Found {
         let path = self.path.display();
         let why = format!(
-            "the daemon before has drained it, for a reason that cannot be read ({path}: {why})"
+            "the previous daemon has drained it, for a reason that cannot be read ({path}: {why})"
         );
         Found::Why(why, false)
     }
@@ -167,8 +167,8 @@ mod tests {
         for (bytes, part) in [
             (b"".as_slice(), "it is empty"),
             (b"\xff\xfe", "valid UTF-8"),
-            (b"a\x1b[2J", "it is no text"),
-            (b"a\nreleased\nb", "it is no text"),
+            (b"a\x1b[2J", "it is not text"),
+            (b"a\nreleased\nb", "it is not text"),
         ] {
             fs::write(word.path(), bytes).unwrap();
             expect_drained(part);

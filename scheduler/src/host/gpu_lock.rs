@@ -89,14 +89,15 @@ impl GpuLock {
             };
             return Ok(Self::beside(socket, uuid, &stranger));
         }
-        Ok(Self::beside(socket, uuid, "a process that cannot be seen"))
+        Ok(Self::beside(socket, uuid, "a process that is not visible"))
     }
 
     /// Another process, which is no daemon, has the name.
     fn beside(socket: Arc<OwnedFd>, uuid: &str, stranger: &str) -> Self {
         tracing::warn!(
             uuid,
-            "{stranger} has the name that daemons of this GPU claim, and is none"
+            "{stranger} holds the lock name of this GPU's daemons but is no daemon: starting \
+             without that lock"
         );
         Self {
             socket,
@@ -130,7 +131,7 @@ fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
     let thread = thread::Builder::new().name("pillion-claim".to_owned());
     let thread = thread.stack_size(STACK_BYTES).spawn(let_through);
     if let Err(error) = &thread {
-        tracing::warn!("no thread that answers who asks for the GPU's daemon: {error}");
+        tracing::warn!("cannot start the thread that answers other daemons of this GPU: {error}");
     }
     thread.ok()
 }
@@ -200,7 +201,7 @@ impl Holder {
             _ => String::new(),
         };
         let Some(pid) = self.pid else {
-            return format!("a process{of} that cannot be seen");
+            return format!("a process{of} that is not visible");
         };
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command).replace('\0', " ");

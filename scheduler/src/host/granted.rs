@@ -101,7 +101,7 @@ impl GrantedFile {
         for line in &lines[..gone] {
             let path = self.path.display();
             tracing::warn!(
-                "{path}: no room for more than {LINES_MAX} jobs: a daemon that is started anew will not know {line}"
+                "{path}: at most {LINES_MAX} jobs fit: the next daemon will not know {line}"
             );
         }
         match &lines[gone..] {

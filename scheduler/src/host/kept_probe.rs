@@ -66,12 +66,12 @@ impl ProbeFile {
         }
         let mut states = ProbeState::ALL.into_iter();
         let state = states.find(|state| state.name() == document.state);
-        let state = state.ok_or_else(|| wrong(format!("state {:?} is none", document.state)))?;
+        let state = state.ok_or_else(|| wrong(format!("unknown state {:?}", document.state)))?;
         let metric = match document.metric {
             None => None,
             Some(name) => {
                 let known = Metric::ALL.into_iter().find(|metric| metric.name() == name);
-                Some(known.ok_or_else(|| wrong(format!("metric {name:?} is none")))?)
+                Some(known.ok_or_else(|| wrong(format!("unknown metric {name:?}")))?)
             }
         };
         // A time in the future counts as now.

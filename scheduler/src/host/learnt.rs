@@ -254,7 +254,7 @@ impl LearntStore {
         let is_same = read.map_err(|error| error.to_string())? == profile;
         match is_same && text.len() <= FILE_BYTES_MAX {
             true => Ok(text),
-            false => Err("it is read differently than written".to_owned()),
+            false => Err("it does not read back as it was written".to_owned()),
         }
     }
 
@@ -408,7 +408,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw();
     let why = match found.is_dir() {
-        false => "is no folder".to_owned(),
+        false => "is not a folder".to_owned(),
         true if found.uid() != own => format!("belongs to user {}, not {own}", found.uid()),
         true if found.mode() & 0o022 != 0 => {
             format!("can be written by others (mode {:o})", found.mode() & 0o777)
@@ -454,8 +454,10 @@ fn before(path: &Path, program: &str) -> io::Result<Before> {
     };
     let damage = |why: &str| Ok(Before::Damage(format!("{}: {why}", path.display())));
     match heading_of_whole(&text) {
-        None => return damage("it is not whole"),
-        Some(heading) if heading.program != program => return damage("it is another program's"),
+        None => return damage("it is incomplete or damaged"),
+        Some(heading) if heading.program != program => {
+            return damage("it belongs to another program");
+        }
         Some(_) => {}
     }
     Ok(match Profile::parse(&text, path) {

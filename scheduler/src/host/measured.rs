@@ -92,7 +92,7 @@ fn text_of(path: &Path) -> io::Result<Option<String>> {
     let owner = file.metadata()?.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other(format!(
-            "it is of user {owner}, and must be root's or this daemon's user's"
+            "it belongs to user {owner}, but must belong to root or to this daemon's user"
         )));
     }
     let mut text = String::new();
@@ -129,12 +129,12 @@ fn parse(path: &Path, text: &str, gpu: &Gpu) -> Result<bool, String> {
     let file = reader.finish(file).map_err(lines)?;
     let path = path.display();
     if !gpu.is(&file.uuid) {
-        return Err(format!("{path}: it is about GPU {}", file.uuid));
+        return Err(format!("{path}: it was measured on GPU {}", file.uuid));
     }
     let (measured, own) = (file.cuda_driver.0, u64::from(gpu.cuda_driver));
     if measured != own {
         return Err(format!(
-            "{path}: it was measured with a driver of CUDA {}, and now there is one of CUDA {}",
+            "{path}: it was measured with a driver of CUDA {}, but the driver is now of CUDA {}",
             cuda_version(measured),
             cuda_version(own)
         ));
@@ -216,10 +216,13 @@ mod tests {
                 &RIGHT.replace("block_priority", "block"),
                 "unknown key `block`",
             ),
-            (&RIGHT.replace("aa11", "aa12"), "it is about GPU GPU-aa12"),
+            (
+                &RIGHT.replace("aa11", "aa12"),
+                "it was measured on GPU GPU-aa12",
+            ),
             (
                 &RIGHT.replace("12080", "12040"),
-                "it was measured with a driver of CUDA 12.4, and now there is one of CUDA 12.8",
+                "it was measured with a driver of CUDA 12.4, but the driver is now of CUDA 12.8",
             ),
             (&"#".repeat(5_000), "it is longer than 4096 bytes"),
         ] {
@@ -247,6 +250,6 @@ mod tests {
             testing::ignore("only root can give a file away");
         }
         std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
-        assert!(find().why().contains("it is of user 65534"));
+        assert!(find().why().contains("it belongs to user 65534"));
     }
 }

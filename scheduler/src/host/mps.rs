@@ -168,10 +168,10 @@ impl Control {
         match status {
             WaitStatus::Exited(_, 0) => Ok(answer),
             WaitStatus::Exited(_, code) => Err(format!(
-                "{name} ends with {code} {what}: {}",
+                "{name} exited with status {code} {what}: {}",
                 answer.words()
             )),
-            _ => Err(format!("{name} is killed {what}")),
+            _ => Err(format!("{name} was killed {what}")),
         }
     }
 
@@ -190,10 +190,10 @@ impl Control {
     ) -> Result<(), String> {
         let started = self.spawn(command, input, &Output::Log, environment)?;
         let words = command.join(" ");
-        match self.wait(command, started, clock, end_ns, "come back")? {
+        match self.wait(command, started, clock, end_ns, "exit")? {
             WaitStatus::Exited(_, 0) => Ok(()),
-            WaitStatus::Exited(_, code) => Err(format!("{words} ends with {code}")),
-            _ => Err(format!("{words} is killed")),
+            WaitStatus::Exited(_, code) => Err(format!("{words} exited with status {code}")),
+            _ => Err(format!("{words} was killed")),
         }
     }
 
@@ -223,7 +223,7 @@ impl Control {
         if let Some(left) = &self.left {
             match waitpid(left.child, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => {
-                    let what = "an earlier one was killed and has not ended";
+                    let what = "an earlier one was killed and has not exited";
                     return Err(failed(command, &what));
                 }
                 _ => self.left = None,
@@ -252,7 +252,7 @@ impl Control {
             _ => self.left = Some(started),
         }
         Err(match waited {
-            Waited::Stopped => failed(command, &"nothing is asked any more"),
+            Waited::Stopped => failed(command, &"the daemon is ending"),
             _ => format!("{} does not {late} in time", name_of(command)),
         })
     }
@@ -507,7 +507,7 @@ mod tests {
         let mut control = Control::until(stop);
         let clock = Clock::monotonic();
         let why = control.terminate(&command, &doomed, &clock, u64::MAX);
-        assert_eq!(why.unwrap_err(), "/bin/sh: nothing is asked any more");
+        assert_eq!(why.unwrap_err(), "/bin/sh: the daemon is ending");
         assert_eq!(stopping.join().unwrap().read(&mut [0; 1]).unwrap(), 0);
     }
 
@@ -515,8 +515,11 @@ mod tests {
     fn what_the_program_says_is_told_as_it_is() {
         const LONG_NS: u64 = 12 * TERMINATE_NS;
         for (script, why) in [
-            ("exit 3", "/bin/sh ends with 3 after \"get_server_list\": "),
-            ("kill -9 $$", "/bin/sh is killed after \"get_server_list\""),
+            (
+                "exit 3",
+                "/bin/sh exited with status 3 after \"get_server_list\": ",
+            ),
+            ("kill -9 $$", "/bin/sh was killed after \"get_server_list\""),
             ("true", "MPS has no server"),
             (
                 "echo no such folder >&2",
@@ -524,7 +527,7 @@ mod tests {
             ),
             (
                 "read a b; [ $a = get_server_list ] && echo 5",
-                "/bin/sh ends with 1 after \"get_client_list 5\": ",
+                "/bin/sh exited with status 1 after \"get_client_list 5\": ",
             ),
             ("echo 5", "no server of MPS has it as a client"),
         ] {
@@ -536,7 +539,7 @@ mod tests {
         let mut control = Control::default();
         let why = control.terminate(&missing, &doomed, &clock, u64::MAX);
         let why = why.unwrap_err();
-        assert!(why.starts_with("/no/such/program cannot be run: "), "{why}");
+        assert!(why.starts_with("cannot run /no/such/program: "), "{why}");
     }
 
     #[test]

@@ -199,7 +199,7 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
     servers.retain(|(pid, _)| still.contains(pid));
     let end_ns = clock.now_ns().saturating_add(QUIT_NS);
     if let Err(why) = control.run(command, QUIT, &environment(), clock, end_ns) {
-        tracing::warn!("MPS was told to end: {why}");
+        tracing::warn!("`quit` to MPS failed: {why}");
     }
     let (Some(process), Some(pid)) = (process, found) else {
         return locked_by().is_none();
@@ -212,11 +212,12 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
     }
     if locked_by() != Some(pid) || !is_control_daemon(pid) {
         tracing::warn!(
-            "what holds MPS's lock (pid {pid}) is no control daemon of this user and is left alone"
+            "process {pid} holds MPS's lock but is no control daemon of this user, and is not \
+             killed"
         );
         return false;
     }
-    tracing::warn!("MPS's control daemon does not end by itself and is killed, with its servers");
+    tracing::warn!("MPS's control daemon does not exit by itself: killing it and its servers");
     let servers = servers.iter().map(|(_, server)| server);
     for process in std::iter::once(&process).chain(servers) {
         let _ = pidfd_send_signal(process, Signal::KILL);

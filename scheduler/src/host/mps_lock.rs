@@ -108,7 +108,7 @@ impl MpsLock {
             Ok(file) => self.held = file,
             Err(error) if !std::mem::replace(&mut self.is_told, true) => {
                 let path = self.path.display();
-                tracing::warn!("{path}: {error}; this daemon does not supervise MPS");
+                tracing::warn!("cannot lock {path}: {error}; this daemon does not supervise MPS");
             }
             Err(_) => {}
         }
@@ -148,7 +148,7 @@ impl MpsLock {
         let mut lines = text.splitn(2, |&byte| byte == b'\n');
         let (line, rest) = (lines.next().unwrap_or_default(), lines.next());
         if rest.is_none() {
-            return Err(io::Error::other("it has no whole line"));
+            return Err(io::Error::other("it has no complete line"));
         }
         let kept: Kept = serde_json::from_slice(line)?;
         Ok(kept.past(now))

@@ -80,8 +80,8 @@ const fn hint(result: c_uint) -> &'static str {
     match result {
         4 => ", this user may not open the device's files (/dev/nvidia*)",
         DRIVER_NOT_LOADED => {
-            ", the kernel module is not loaded: `modprobe nvidia`, or install the driver for this kernel; `dmesg` says \
-             what is in its way"
+            ", the kernel module is not loaded: `modprobe nvidia`, or install the driver for this \
+             kernel; `dmesg` shows why it does not load"
         }
         16 => ", the GPU must be reset: `nvidia-smi --gpu-reset`",
         18 => ", library and kernel module differ in version: reboot or reload",
@@ -133,9 +133,15 @@ pub fn ask() -> Result<Nvml, NvmlError> {
 pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
     match count() {
         Err(error) => format!("NVML does not work either: {error}"),
-        Ok(0) => "NVML works and sees no GPU: there is none in this machine, or none was given to this container".to_owned(),
+        Ok(0) => {
+            "NVML works and sees no GPU: this machine has none, or this container was given none"
+                .to_owned()
+        }
         Ok(count) if is_none_visible => {
-            format!("NVML sees {count} GPUs, so they are hidden from CUDA: {}", hidden_by())
+            format!(
+                "NVML sees {count} GPUs, so they are hidden from CUDA: {}",
+                hidden_by()
+            )
         }
         Ok(count) => format!("NVML works and sees {count} GPUs"),
     }
@@ -154,7 +160,8 @@ fn hidden_by() -> String {
     match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(value) => format!("perhaps by CUDA_VISIBLE_DEVICES={value}"),
         Err(_) => {
-            "perhaps their files /dev/nvidiaN are not permitted, or they are in MIG mode and have no instances (`nvidia-smi -L`)"
+            "perhaps because the files /dev/nvidiaN are not permitted, or because the GPUs are in \
+             MIG mode and have no instances (`nvidia-smi -L`)"
                 .to_owned()
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     let found = file.metadata()?;
     let own = rustix::process::geteuid().as_raw();
     if !found.is_file() || ![0, own].contains(&found.uid()) || found.mode() & 0o022 != 0 {
-        let why = "it is no file that the daemon's user or root alone can write";
+        let why = "it is not a regular file that only the daemon's user or root can write";
         return Err(io::Error::other(why));
     }
     let mut text = String::new();

@@ -50,7 +50,7 @@ pub(crate) fn spawn(
     environment: &[CString],
 ) -> Result<Started, String> {
     let program = command.first().ok_or("no program is named")?;
-    let failed = |error: &dyn std::fmt::Display| format!("{program} cannot be run: {error}");
+    let failed = |error: &dyn std::fmt::Display| format!("cannot run {program}: {error}");
     let input = input_of(input).map_err(|error| failed(&error))?;
     let (files, how) = prepared(input.as_raw_fd(), output).map_err(|error| failed(&error))?;
     let arguments: Vec<CString> = command.iter().map(text_of).collect();

@@ -56,13 +56,13 @@ pub enum SocketError {
     },
     /// No folder for it.
     #[error(
-        "{}: is there, and is not a folder of this user's alone (mode 0700), as it must be where \
+        "{}: exists but is not a folder of this user alone (mode 0700), as it must be where \
          XDG_RUNTIME_DIR is not set; remove it or have it removed, or set XDG_RUNTIME_DIR, \
          [socket] path, or {SOCKET_ENV}", .0.display()
     )]
     NoFolder(PathBuf),
     /// Another user could write where this user's daemons listen.
-    #[error("{}: is not a folder that this user alone may change; have it removed", .0.display())]
+    #[error("{}: is not a folder that only this user can change; have it removed", .0.display())]
     NotOwn(PathBuf),
     /// A file that is no socket is in the way.
     #[error("{}: exists and is not a socket; remove it, or set another [socket] path", .0.display())]
@@ -123,9 +123,9 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
         Ok(()) => fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE))
             .map_err(io("making it readable"))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(io("making it")(error)),
+        Err(error) => return Err(io("creating it")(error)),
     }
-    match is_own(&fs::metadata(&folder).map_err(io("looking at it"))?) {
+    match is_own(&fs::metadata(&folder).map_err(io("examining it"))?) {
         true => Ok(folder),
         false => Err(SocketError::NotOwn(folder)),
     }
@@ -148,11 +148,11 @@ fn private_folder(folder: &Path) -> Result<(), SocketError> {
     };
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(io("making it")(error));
+            return Err(io("creating it")(error));
         }
         _ => {}
     }
-    match is_private(&fs::symlink_metadata(folder).map_err(io("looking at it"))?) {
+    match is_private(&fs::symlink_metadata(folder).map_err(io("examining it"))?) {
         true => Ok(()),
         false => Err(SocketError::NoFolder(folder.to_owned())),
     }
@@ -201,7 +201,7 @@ impl Seat {
         if let Some(folder) = path.parent() {
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(FOLDER_MODE);
-            builder.create(folder).map_err(io("making its folder"))?;
+            builder.create(folder).map_err(io("creating its folder"))?;
         }
         let has_predecessor = beside(path, ".lock").exists();
         let lock = lock(uuid, path, is_for_a_while)?;
@@ -211,7 +211,7 @@ impl Seat {
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io("looking at it")(error)),
+            Err(error) => return Err(io("examining it")(error)),
         }
         let mode = match rustix::process::geteuid().is_root() {
             true => ROOT_SOCKET_MODE,

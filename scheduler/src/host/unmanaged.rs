@@ -145,14 +145,14 @@ impl Facts {
             is_sure,
         };
         let (Some(maps), Some(environment)) = (&self.maps, &self.environment) else {
-            let reason =
-                "it uses the GPU; this daemon may not look into it (another user's, or hidden)";
+            let reason = "it uses the GPU; this daemon may not inspect it (it belongs to another \
+                          user, or is hidden)";
             return Sight::Unclear(known(None, reason, false));
         };
         let job = unattached::job_id(environment);
         let job = job.map(|job| printable(job.as_bytes()));
         if !DRIVER.iter().any(|part| has(maps, part)) {
-            let reason = "NVML lists it; nothing of the driver is seen in it";
+            let reason = "NVML lists it, but it has not loaded the driver";
             return Sight::Unclear(known(None, reason, false));
         }
         let reason = why(maps, environment);
@@ -171,13 +171,16 @@ fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     if has_library(maps) && is_switched_off(environment) {
         "it uses the GPU and has the library switched off (PILLION_DISABLE)"
     } else if has_library(maps) {
-        "it uses the GPU and has the library, but was forked from a client, was refused, or expects no daemon: PILLION_LOG=info says which"
+        "it uses the GPU and has the library, but was forked from a client, was refused, or \
+         expects no daemon: its log with PILLION_LOG=info names which"
     } else if !is_of_a_job {
         "it uses the GPU and was not started by `pillion run`"
     } else if variables.any(|it| it.starts_with(b"LD_PRELOAD=") && has(it, b"libpillion")) {
-        "it uses the GPU and LD_PRELOAD names a library that is not loaded: is it there, in this container and for this user?"
+        "it uses the GPU, but the library that LD_PRELOAD names is not loaded: check that it \
+         exists in this container and that this user may read it"
     } else {
-        "it uses the GPU without the library: something on the way to it emptied LD_PRELOAD, its entry point say"
+        "it uses the GPU without the library: LD_PRELOAD was cleared on the way to it, for example \
+         by a container's entry point"
     }
 }
 
@@ -227,8 +230,8 @@ mod tests {
     fn the_reason_is_what_can_be_seen() {
         let both = format!("{CUDA}\n/x/libpillion.so");
         for (maps, environment, part) in [
-            (CUDA, "PILLION_JOB=a\0HOME=/", "emptied LD_PRELOAD"),
-            (CUDA, "PILLION_JOB=a\0LD_PRELOAD=", "emptied LD_PRELOAD"),
+            (CUDA, "PILLION_JOB=a\0HOME=/", "LD_PRELOAD was cleared"),
+            (CUDA, "PILLION_JOB=a\0LD_PRELOAD=", "LD_PRELOAD was cleared"),
             (CUDA, "HOME=/", "not started by `pillion run`"),
             (
                 CUDA,
@@ -279,7 +282,7 @@ mod tests {
         };
         let seen = (&*known.name, known.uid, &*known.job, known.is_sure);
         assert_eq!(seen, ("python", Some(1000), "", false));
-        assert!(known.reason.contains("may not look into it"));
+        assert!(known.reason.contains("may not inspect it"));
         // Another process of that id, say.
         let other = facts("/usr/lib/libc.so.6", "").judge(true);
         assert!(matches!(other, Sight::Unclear(known) if !known.is_sure));

@@ -177,7 +177,8 @@ impl OthersStatus {
     }
 }
 
-pub(crate) const CONFIG_ERROR_OF_OTHERS: &str = "the daemon's user and root are told why";
+pub(crate) const CONFIG_ERROR_OF_OTHERS: &str =
+    "only the daemon's user and root may read the reason";
 
 /// The daemon itself.
 #[derive(Clone, Debug, Serialize)]
@@ -624,7 +625,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         job: job.key.id.clone(),
         uid: job.key.uid,
         class: job.key.class.name(),
-        enforcing: "nothing: it has ended".to_owned(),
+        enforcing: "ended".to_owned(),
         ended_ns: Some(job.ended_ns),
         clients: Vec::new(),
         totals: counters_by_name(&job.totals),

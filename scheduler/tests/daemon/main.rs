@@ -234,7 +234,7 @@ fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
 fn a_process_on_another_gpu_is_turned_away_and_one_whose_driver_does_not_tell_is_served() {
     let running = Running::new();
     let other = "GPU-ffffffff-0000-0000-0000-000000000000";
-    let reason = format!("this daemon schedules {UUID}, and the process uses {other}");
+    let reason = format!("this daemon schedules {UUID}, but the process uses {other}");
     assert_eq!(reason_not_to_serve(&running, other), Some(reason.clone()));
     assert_eq!(running.status()["turned_away"][0]["reason"], reason);
     for served in [UUID, &UUID.to_uppercase(), ""] {

@@ -292,13 +292,13 @@ fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
     for (request, why) in [
         (
             set("101", ""),
-            "its weight is \"101\"; needed is a whole number from 1 to 100, or default",
+            "weight \"101\" is invalid; expected a whole number from 1 to 100, or default",
         ),
         (
             set("", "0"),
-            "its least share is \"0\"; needed is a share above 0 to 1",
+            "least share \"0\" is invalid; expected a share above 0 to 1",
         ),
-        (set("3", "30%"), "policy orion does not look at weights"),
+        (set("3", "30%"), "policy orion ignores weights"),
     ] {
         let reason = request(&socket);
         assert!(reason.contains(why), "{reason}");
@@ -582,7 +582,7 @@ fn a_process_that_comes_again_and_again_as_another_job_is_stopped_at_a_bound() {
         tries.find_map(Result::err).expect("there is a bound")
     });
     assert!(
-        reason.contains("processes of its user have memory"),
+        reason.contains("processes of its user, the limit, hold memory"),
         "{reason}"
     );
     as_user(BOB, &[], || try_attach(&socket, BestEffort, "train")).unwrap();

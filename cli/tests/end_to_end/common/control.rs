@@ -74,7 +74,7 @@ impl Control {
         let is_late = |line: &str| {
             let is_told = line.contains("MPS did not end the work of");
             is_told
-                && [" in time", "others took the time"]
+                && [" in time", "the time was used for other processes"]
                     .iter()
                     .any(|late| line.contains(late))
         };

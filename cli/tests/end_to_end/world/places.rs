@@ -137,7 +137,7 @@ fn a_daemon_without_any_capability_names_another_users_program_that_computes_and
         (&other.pid().into(), &65_534.into(), &"load".into())
     );
     let reason = named["reason"].as_str().unwrap();
-    assert!(reason.contains("may not look into it"), "{reason}");
+    assert!(reason.contains("may not inspect it"), "{reason}");
     other.finish().expect_success();
     daemon.status_when("nobody named", |it| it["unmanaged"]["count"] == 0);
     job.finish().expect_success();

@@ -62,19 +62,19 @@ fn a_share_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
         ),
         (
             "mode = \"static\"",
-            "gpu0.toml:5:8: mode is static, and percent, the share, is missing",
+            "gpu0.toml:5:8: mode is static, but percent, the share, is missing",
         ),
         (
             "mode = \"target\"\n[policy]\nname = \"orion\"",
-            "gpu0.toml:5:8: mode is \"target\", but policy orion holds no target; nearest is \"dynamic\"",
+            "gpu0.toml:5:8: mode is \"target\", but policy orion has no target; nearest is \"dynamic\"",
         ),
         (
             "percent = 60",
-            "gpu0.toml:5:11: percent is set, but mode \"dynamic\" does not look at it; nearest is mode = \"static\"",
+            "gpu0.toml:5:11: percent is set, but mode \"dynamic\" ignores it; nearest is mode = \"static\"",
         ),
         (
             "mode = \"off\"\nrestart_s = 60",
-            "gpu0.toml:6:13: restart_s is set, but mode \"off\" does not look at it",
+            "gpu0.toml:6:13: restart_s is set, but mode \"off\" ignores it",
         ),
         (
             "mode = \"static\"\npercent = 5",
@@ -104,8 +104,8 @@ fn a_probe_has_bounds_for_each_metric_that_make_sense() {
     assert_eq!(of(both).clock_mhz, Some(1_500));
     let wanted = |least: &str, most: &str, worse: &str| {
         format!(
-            "must be false, or a list of numbers from {least} to {most}: unhealthy from the first on, overlimit from \
-             the second, which lies {worse} it and may be left out"
+            "must be false, or one or two numbers from {least} to {most}: unhealthy from the first on, \
+             overlimit from the second, which lies {worse} the first"
         )
     };
     for (text, fault) in [

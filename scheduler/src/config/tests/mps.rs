@@ -52,11 +52,11 @@ fn what_only_counts_where_it_is_managed_and_two_ways_to_start_it_are_refused() {
     for (text, part) in [
         (
             "restarts_per_hour = 3",
-            "restarts_per_hour is set, but without manage MPS is started by somebody else; nearest is manage = true",
+            "restarts_per_hour is set, but applies only where this daemon starts MPS; nearest is manage = true",
         ),
         (
             "static_partitioning = true",
-            "static_partitioning is set, but without manage",
+            "static_partitioning is set, but applies only where this daemon starts MPS",
         ),
         (
             "manage = true\nstatic_partitioning = true\nstart = [\"/bin/true\"]",

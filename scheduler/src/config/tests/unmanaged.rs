@@ -47,11 +47,11 @@ fn what_is_wrong_in_unmanaged_is_named_with_its_place() {
         ),
         (
             "grace_s = 5",
-            "gpu0.toml:5:11: grace_s is set, but action \"report\" does not look at it; nearest is action = \"evict\"",
+            "gpu0.toml:5:11: grace_s is set, but action \"report\" ignores it; nearest is action = \"evict\"",
         ),
         (
             "action = \"report\"\nroot = true",
-            "gpu0.toml:6:8: root is set, but action \"report\" does not look at it; nearest is action = \"evict\"",
+            "gpu0.toml:6:8: root is set, but action \"report\" ignores it; nearest is action = \"evict\"",
         ),
         (
             "grace = \"30s\"",

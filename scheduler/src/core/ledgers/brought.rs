@@ -109,11 +109,11 @@ impl Brought {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     /// The previous daemon could not see a slot's owner, or this one cannot look it up.
-    #[error("of a process in it, it cannot be told whether it has ended: {0}")]
+    #[error("cannot determine whether a process in it has ended: {0}")]
     Unseen(#[from] io::Error),
-    #[error("process {0}, which is in it, is not of the job's user")]
+    #[error("process {0} in it does not belong to the job's user")]
     Stranger(u32),
-    #[error("more processes are in it than there are places left for: {0}")]
+    #[error("it has more processes than there are places left: {0}")]
     Places(usize),
 }
 

@@ -141,7 +141,7 @@ fn a_quota_that_cannot_be_kept_is_refused_with_the_reason() {
     let mut unknown = Ledgers::new(MemoryRules::default(), 0);
     let error = unknown.handle_attach(&key, comer(7, &owner, "40%"));
     let error = error.unwrap_err();
-    assert!(error.to_string().contains("does not say"), "{error}");
+    assert!(error.to_string().contains("does not report"), "{error}");
     attach(&mut unknown, &key, 7, "");
     assert_eq!(quota(&unknown, &key), None);
 }

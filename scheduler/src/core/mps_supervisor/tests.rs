@@ -157,7 +157,7 @@ fn one_that_ends_is_started_anew_after_1_2_and_4_s_and_then_given_up_until_resum
     watched.until(&Found::Nothing, "given-up");
     assert_eq!((watched.state(), watched.orders.len()), ("given-up", 4));
     let why = watched.seen().why;
-    assert_eq!(why.as_deref(), Some("it has ended"));
+    assert_eq!(why.as_deref(), Some("it has exited"));
     assert_eq!(watched.news.last(), Some(&Kind::MpsGivenUp));
     for _ in 0..10_000 {
         assert_eq!(watched.look(&Found::Nothing, None), None);

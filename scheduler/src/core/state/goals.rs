@@ -52,11 +52,9 @@ pub(crate) enum SetRefused {
     NoJob(String),
     #[error("no job {0:?} of your user is a client of this GPU's daemon")]
     NoJobOfUser(String),
-    #[error("job {0:?} is best-effort: only requests of high-priority jobs are held to a target")]
+    #[error("job {0:?} is best-effort: only high-priority jobs have a latency target")]
     BestEffort(String),
-    #[error(
-        "policy {0} does not look at what requests may take; nearest is name = \"pillion\" in [policy]"
-    )]
+    #[error("policy {0} ignores latency targets; nearest is name = \"pillion\" in [policy]")]
     Policy(&'static str),
 }
 
@@ -94,12 +92,13 @@ impl JobGoal {
         match (SloAsked::parse(asked), self.asked) {
             (Some(asked), None) => self.asked = Some(asked),
             (Some(asked), Some(known)) if asked != known => tracing::warn!(
-                "job {:?} keeps what its requests may take, {known}; a process of it asks for {asked}",
+                "job {:?} keeps its target of {known}; a process of it requested {asked}, which is \
+                 ignored",
                 key.id
             ),
             (Some(_), Some(_)) => {}
             (None, _) => tracing::warn!(
-                "job {:?} asks that its requests take {asked:?}, which says nothing",
+                "job {:?} requested a target of {asked:?}, which is invalid and ignored",
                 key.id
             ),
         }
@@ -211,17 +210,22 @@ impl State {
             let goal = job.goal.in_force(&params, true).0;
             let client = job.clients.iter().find(|client| {
                 let marks = client.hp_client.as_ref().map(|hp_client| hp_client.marks());
-                marks.is_some_and(|m| m.source() == Source::Inferred && m.all_inferred() >= UNMARKED)
+                let inferred = marks.filter(|marks| marks.source() == Source::Inferred);
+                inferred.is_some_and(|marks| marks.all_inferred() >= UNMARKED)
             })?;
             let is_time = matches!(goal.slo, Slo::LatencyNs(_) | Slo::MeanNs(_));
             is_time.then(|| {
                 job.goal.is_unmarked_told = true;
                 let text = format!(
-                    "job {:?} has a target of {}, and its program marks no requests: when they arrive is not known, so it \
-                     is not held {}",
+                    "job {:?} has a target of {}, but its program marks no requests: their arrival \
+                     is unknown, so the target is not held {}",
                     job.key.id,
                     goal.slo,
-                    if goal.slo.is_mean() { "as a mean" } else { "at a quantile" }
+                    if goal.slo.is_mean() {
+                        "as a mean"
+                    } else {
+                        "at a quantile"
+                    }
                 );
                 let draft = Draft::new(Kind::SloUnmarked, text);
                 draft.of_job(&job.key).pid(client.peer.pid)

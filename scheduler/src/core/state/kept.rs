@@ -77,7 +77,7 @@ impl State {
                 hp_client.marks_mut().begin_used(now_ns);
                 self.gate.restore(client.id, &kept.learnt);
                 tracing::info!(
-                    "client {}: begins with what was learnt of its requests before",
+                    "client {}: continues with earlier measurements of its requests",
                     client.id
                 );
             }

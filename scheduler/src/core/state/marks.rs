@@ -359,7 +359,8 @@ impl State {
                 }
                 if turn == Some(Turn::Silent) {
                     let text = format!(
-                        "client {} ({}) of job {} marks no requests any more: they are inferred from its launches again",
+                        "client {} ({}) of job {} has stopped marking requests: they are inferred \
+                         from its launches again",
                         client.peer.pid, client.name, job.key.id
                     );
                     let news = Draft::new(Kind::MarksSilent, text);

@@ -80,9 +80,7 @@ pub(crate) enum CapRefused {
     NoJob(String),
     #[error("no job {0:?} of your user is a client of this GPU's daemon")]
     NoJobOfUser(String),
-    #[error(
-        "job {0:?} is high-priority, which nothing holds back: only best-effort jobs have a cap"
-    )]
+    #[error("job {0:?} is high-priority and never held: only best-effort jobs have a cap")]
     HighPriority(String),
 }
 
@@ -91,14 +89,15 @@ pub(crate) enum PromiseRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
     NoJob(String),
     #[error(
-        "job {0:?} is high-priority, which waits for no turn: only best-effort jobs have a weight and a least share"
+        "job {0:?} is high-priority and takes no turns: only best-effort jobs have a weight and a \
+         least share"
     )]
     HighPriority(String),
     #[error(
-        "policy {0} does not look at weights and least shares; nearest is name = \"pillion\" in [policy]"
+        "policy {0} ignores weights and least shares; nearest is name = \"pillion\" in [policy]"
     )]
     Policy(&'static str),
-    #[error("its least share is {least}, and its cap lets job {id:?} have less; nearest is {cap}")]
+    #[error("least share {least} exceeds the cap of job {id:?}; nearest is {cap}")]
     Cap { id: String, least: Least, cap: Cap },
 }
 
@@ -177,12 +176,13 @@ impl JobCap {
         match (Cap::parse(asked), self.asked) {
             (Some(asked), None) => self.asked = Some(asked),
             (Some(asked), Some(known)) if asked != known => tracing::warn!(
-                "job {:?} keeps its cap of {known}; a process of it asks for {asked}",
+                "job {:?} keeps its cap of {known}; a process of it requested {asked}, which is \
+                 ignored",
                 key.id
             ),
             (Some(_), Some(_)) => {}
             (None, _) => tracing::warn!(
-                "job {:?} asks for a cap of {asked:?}, which says nothing",
+                "job {:?} requested a cap of {asked:?}, which is invalid and ignored",
                 key.id
             ),
         }

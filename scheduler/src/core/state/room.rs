@@ -11,20 +11,21 @@ use crate::core::job_key::JobKey;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The client table is full.
-    #[error("{CLIENTS_MAX} clients are attached, no more are served")]
+    #[error("{CLIENTS_MAX} clients are attached, the limit")]
     Clients,
     /// Too many best-effort jobs.
-    #[error("{JOBS_MAX} best-effort jobs are attached, no more are served")]
+    #[error("{JOBS_MAX} best-effort jobs are attached, the limit")]
     Jobs,
     /// The remaining places are for high-priority jobs.
-    #[error("the last {HP_ROOM} places for clients are for high-priority jobs")]
+    #[error("the last {HP_ROOM} places for clients are reserved for high-priority jobs")]
     HpRoom,
     /// The user has reached its number of clients.
     #[error("{0} clients of your user are attached, as many as [limits] clients_per_user allows")]
     UserClients(usize),
     /// The user's remaining places are for high-priority jobs.
     #[error(
-        "{0} best-effort clients of your user are attached; what [limits] clients_per_user leaves is for its high-priority jobs"
+        "{0} best-effort clients of your user are attached; the rest of [limits] clients_per_user \
+         is reserved for its high-priority jobs"
     )]
     UserHpRoom(usize),
     /// The user has reached its number of best-effort jobs.

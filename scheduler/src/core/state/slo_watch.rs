@@ -255,7 +255,7 @@ impl Turn {
             .and_then(|view| view.target_ns)
             .map_or("its target".to_owned(), ms);
         let whose = |is_floor| match is_floor {
-            true => "best-effort jobs are paused meanwhile: the requests are late by themselves",
+            true => "best-effort jobs are already paused, so they do not cause this",
             false => "best-effort jobs are held back further",
         };
         match self {
@@ -270,21 +270,22 @@ impl Turn {
                 (
                     Kind::SloMissed,
                     format!(
-                        "job {job:?}: of {of} requests in {over_s:.0} s {late} took longer than {target} ({may:.1} % may); {whose}"
+                        "job {job:?}: {late} of {of} requests in {over_s:.0} s took longer than \
+                         {target} (allowed: {may:.1} %); {whose}"
                     ),
                 )
             }
             Self::MeanMissed { mean_ns, is_floor } => (
                 Kind::SloMissed,
                 format!(
-                    "job {job:?}: the last requests took {} in the mean, and may take {target}; {}",
+                    "job {job:?}: the mean of the last requests is {}, above {target}; {}",
                     ms(mean_ns),
                     whose(is_floor)
                 ),
             ),
             Self::Met => (
                 Kind::SloMet,
-                format!("job {job:?}: requests have kept {target} again for 10 s"),
+                format!("job {job:?}: requests have met {target} again for 10 s"),
             ),
         }
     }

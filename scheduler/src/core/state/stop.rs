@@ -174,7 +174,7 @@ impl State {
         if users.len() > 1 {
             let users: Vec<String> = users.iter().map(u32::to_string).collect();
             return Err(format!(
-                "a job {job:?} is of each of the users {}",
+                "several users have a job {job:?}: {}; name one with --user",
                 users.join(", ")
             ));
         }

@@ -236,19 +236,20 @@ impl State {
             ),
             News::Kept(batch) => (
                 Kind::BatchKept,
-                format!("batch {batch} stays {whose}, after {count} evaluations"),
+                format!("batch {batch} is kept {whose}, after {count} evaluations"),
             ),
             News::Infeasible => {
                 let ms = slo_ns.unwrap_or(0) as f64 / 1e6;
                 let text = format!(
-                    "no batch is known to keep {ms} ms {whose}: best-effort jobs are paused until it is \
-                     searched anew"
+                    "no batch is known to meet {ms} ms {whose}: best-effort jobs are paused until \
+                     the next search"
                 );
                 (Kind::BatchInfeasible, text)
             }
             News::Ignored(batch) => {
                 let text = format!(
-                    "batch {batch} is wanted {whose}, and the program takes others: nothing is wanted of it"
+                    "batch {batch} was requested {whose}, but the program uses others: no batch is \
+                     requested any more"
                 );
                 (Kind::BatchIgnored, text)
             }

@@ -37,10 +37,12 @@ impl State {
         if self.ways.in_force() != before {
             let text = match is_there {
                 true => {
-                    "MPS's control daemon answers: as long as no client says otherwise jobs are taken to share the GPU by MPS"
+                    "MPS's control daemon answers: until a client reports otherwise, jobs are \
+                     taken to share the GPU by MPS"
                 }
                 false => {
-                    "MPS's control daemon does not answer any more: as long as no client says otherwise jobs are taken to share the GPU in time slices"
+                    "MPS's control daemon no longer answers: until a client reports otherwise, \
+                     jobs are taken to share the GPU in time slices"
                 }
             };
             self.ways.news = Some(Draft::new(Kind::SharingKnown, text));

@@ -35,14 +35,16 @@ impl Control {
         let (is_drained, is_released) = self.shared.drain_and_release(&why, is_release);
         if is_drained {
             let text = format!(
-                "no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`: {why}"
+                "the GPU is drained until `pillion resume`: best-effort jobs are held, and no new \
+                 high-priority job should be started here: {why}"
             );
             self.shared.tell(Draft::new(Kind::Draining, text));
         }
         if is_released {
             let text = format!(
-                "user {uid} has released the device: NVML is closed until `pillion resume`. Meanwhile Xids, errors in memory, a stuck \
-                 GPU and memory past accounts are not seen, and memory of processes that end counts as free at once"
+                "user {uid} has released the device: NVML is closed until `pillion resume`. \
+                 Meanwhile Xids, memory errors, a stuck GPU and memory outside accounts are not \
+                 detected, and memory of exiting processes counts as free at once"
             );
             self.shared.tell(Draft::new(Kind::DeviceReleased, text));
         }
@@ -53,7 +55,7 @@ impl Control {
     /// Releases holds of one job, or all if none is named, after reopening the device.
     pub(super) fn resume(&self, socket: UntrustedSocket, uid: u32, job: &str) {
         if Viewer::of(uid) != Viewer::Operator {
-            let why = "only root and the daemon's own user may end what is held";
+            let why = "only root and the daemon's own user may resume held jobs";
             return refuse(&socket, why.to_owned());
         }
         if !job.is_empty() {
@@ -70,7 +72,7 @@ impl Control {
         };
         // The thread waits for the driver, and replies. Without a thread the connection is closed.
         if let Err(error) = self.shared.start_thread("pillion-reopen", reopen) {
-            tracing::warn!("no thread to open the device: {error}");
+            tracing::warn!("cannot start a thread to open the device: {error}");
         }
     }
 }
@@ -96,7 +98,8 @@ fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
         Err(Silence::Stopping) => return Err("the daemon is ending".to_owned()),
         Ok(None) | Err(Silence::Late | Silence::Ended) => {
             return Err(format!(
-                "the driver has not answered for {REOPEN_S} s; see whether `nvidia-smi` does, and run `pillion resume` again; if it never does, reboot"
+                "the driver has not answered for {REOPEN_S} s; once `nvidia-smi` answers, run \
+                 `pillion resume` again; if it never does, reboot"
             ));
         }
     };
@@ -111,7 +114,11 @@ fn resume_job(shared: &Shared, uid: u32, job: &str) -> Result<(), String> {
     let released = shared.release(Some(job));
     shared.ring();
     let released = released.filter(|released| !released.is_nothing());
-    let released = released.ok_or_else(|| format!("job {job:?} is not held by itself"))?;
+    let released = released.ok_or_else(|| {
+        format!(
+            "job {job:?} is not held individually; `pillion resume` without a job ends all holds"
+        )
+    })?;
     tell_of_jobs(shared, uid, &released);
     Ok(())
 }

@@ -31,7 +31,7 @@ impl Control {
         let asked = state.stop(&meant, uid, Clock::monotonic().now_ns(), clock);
         drop(state);
         answer(socket, asked, |clients| {
-            tracing::info!("job {:?}: {clients} processes are to end", stop.job);
+            tracing::info!("job {:?}: asked {clients} processes to end", stop.job);
         });
     }
 
@@ -41,7 +41,7 @@ impl Control {
         let asker = peer::of(socket).ok();
         let has_ended = |process: &Option<OwnedFd>| process.as_ref().is_some_and(peer::has_ended);
         let Some((Peer { pid, .. }, process)) = asker.filter(|asker| !has_ended(&asker.1)) else {
-            return refuse(socket, "who asks has ended".to_owned());
+            return refuse(socket, "the requesting process has ended".to_owned());
         };
         // One of them may have had the same process id.
         self.drop_dead_askers();
@@ -102,7 +102,8 @@ impl Control {
         if is_to_end {
             let (job, pid) = (&key.id, peer.pid);
             tracing::info!(
-                "job {job:?} is being ended, and so is process {pid}, which comes to it"
+                "job {job:?} is being ended: process {pid}, which has just attached, is asked to \
+                 end too"
             );
         }
         Ok(attached)

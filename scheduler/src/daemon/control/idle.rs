@@ -72,14 +72,20 @@ impl Control {
                 process,
             },
             Ok((_, None)) => {
-                return refuse(socket, "your process cannot be seen from here".to_owned());
+                return refuse(socket, "cannot identify your process".to_owned());
             }
-            Err(error) => return refuse(socket, format!("who you are cannot be seen: {error}")),
+            Err(error) => {
+                return refuse(
+                    socket,
+                    format!("cannot determine the user of your process: {error}"),
+                );
+            }
         };
         self.drop_dead_expected();
         if self.idle.after.is_some() {
             if self.idle.expected.len() >= EXPECTED_MAX {
-                let reason = format!("{EXPECTED_MAX} processes are waited for already");
+                let reason =
+                    format!("the daemon already waits for {EXPECTED_MAX} processes, the limit");
                 return refuse(socket, reason);
             }
             // A process may announce itself repeatedly.

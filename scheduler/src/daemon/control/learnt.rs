@@ -16,7 +16,8 @@ use crate::report::status::Viewer;
 /// Version of the document; a later one may lack keys.
 const SCHEMA_VERSION: u32 = 1;
 
-const NOTHING_KEPT: &str = "nothing is kept of programs' kernels here ([learnt] keep = false, virtual time, or no folder for it)";
+const NOTHING_KEPT: &str = "this daemon keeps no kernel durations ([learnt] keep = false, virtual \
+                            time, or no usable folder)";
 
 /// The document for `pillion profile learnt`.
 #[derive(Serialize)]
@@ -45,7 +46,7 @@ impl Control {
             return refuse(&socket, reason);
         }
         if of.user.is_some_and(|user| user != uid) && Viewer::of(uid) != Viewer::Operator {
-            return refuse(&socket, "it is another user's program".to_owned());
+            return refuse(&socket, "the program belongs to another user".to_owned());
         }
         let asked = Asked {
             socket,
@@ -54,7 +55,7 @@ impl Control {
             notebook: brought.into_iter().next(),
         };
         if let Err(asked) = keeper.put(asked) {
-            refuse(&asked.socket, "too many ask at once".to_owned());
+            refuse(&asked.socket, "too many requests at once".to_owned());
         }
     }
 

@@ -50,17 +50,17 @@ impl Control {
             set_jobs.map_err(|error| error.to_string())?;
         }
         for (key, quota) in keys_of(memory) {
-            note(uid, &key, "it may hold", quota);
+            note(uid, &key, "memory quota", quota);
         }
         for (key, change) in keys_of(slo) {
             self.shared.state().handle_slo(&key, change);
             self.shared.ledgers().keep_slo(&key, change);
-            note(uid, &key, "a request may take", change);
+            note(uid, &key, "latency target", change);
         }
         for (key, change) in keys_of(cap) {
             self.shared.state().handle_cap(&key, change);
             self.shared.ledgers().keep_cap(&key, change);
-            note(uid, &key, "it may use", change);
+            note(uid, &key, "cap of the GPU's time", change);
         }
         if let Some((jobs, change)) = promise {
             for (key, promise) in jobs {
@@ -80,7 +80,7 @@ impl Control {
         }
         let change = SloChange::parse(&set.slo).ok_or_else(|| {
             let (to, expected, default) = (&set.slo, slo::EXPECTED, slo::DEFAULT);
-            format!("what its requests may take is {to:?}; needed is {expected}, or {default}")
+            format!("latency target {to:?} is invalid; expected {expected}, or {default}")
         })?;
         let jobs = self.shared.state().slo_jobs(&set.job, whose);
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
@@ -92,7 +92,7 @@ impl Control {
         }
         let change = CapChange::parse(&set.compute).ok_or_else(|| {
             let (to, expected, default) = (&set.compute, compute::EXPECTED, compute::DEFAULT);
-            format!("what it may use is {to:?}; needed is {expected}, or {default}")
+            format!("cap {to:?} is invalid; expected {expected}, or {default}")
         })?;
         let jobs = self.shared.state().cap_jobs(&set.job, whose);
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
@@ -204,7 +204,8 @@ impl Control {
         let path = file.path().display();
         found.unwrap_or_else(|error| {
             tracing::warn!(
-                "job {:?} is promised what the configuration says: {path}: {error}",
+                "job {:?}: using the configuration's weight and least share: cannot read those \
+                 that were set: {path}: {error}",
                 key.id
             );
             false
@@ -223,17 +224,17 @@ fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {
 fn promise_of(set: &Set) -> Result<Promise, String> {
     let wrong = |what: &str, to: &str, expected: &str| {
         let default = promise::DEFAULT;
-        format!("{what} is {to:?}; needed is {expected}, or {default}")
+        format!("{what} {to:?} is invalid; expected {expected}, or {default}")
     };
     let mut change = Promise::default();
     if !set.weight.is_empty() {
         let weight = WeightChange::parse(&set.weight)
-            .ok_or_else(|| wrong("its weight", &set.weight, promise::WEIGHT_EXPECTED))?;
+            .ok_or_else(|| wrong("weight", &set.weight, promise::WEIGHT_EXPECTED))?;
         change.weight = Some(weight);
     }
     if !set.min_progress.is_empty() {
         let (to, expected) = (&set.min_progress, promise::LEAST_EXPECTED);
-        let least = LeastChange::parse(to).ok_or_else(|| wrong("its least share", to, expected))?;
+        let least = LeastChange::parse(to).ok_or_else(|| wrong("least share", to, expected))?;
         change.least = Some(least);
     }
     Ok(change)
@@ -241,21 +242,19 @@ fn promise_of(set: &Set) -> Result<Promise, String> {
 
 fn unkept(file: &GrantedFile, error: &io::Error) -> String {
     let path = file.path().display();
-    format!(
-        "what jobs are promised cannot be kept for a daemon that is started anew: {path}: {error}"
-    )
+    format!("cannot save weights and least shares for the next daemon: {path}: {error}")
 }
 
 fn note(by: u32, key: &JobKey, what: &str, to: impl Display) {
     let (class, id, uid) = (key.class.name(), &key.id, key.uid);
-    tracing::info!("{class} job {id:?} of user {uid}: {what} {to}, as user {by} has set");
+    tracing::info!("{class} job {id:?} of user {uid}: user {by} has set its {what} to {to}");
 }
 
 fn note_promise(by: u32, key: &JobKey, change: Promise) {
     if let Some(weight) = change.weight {
-        note(by, key, "its weight is", weight);
+        note(by, key, "weight", weight);
     }
     if let Some(least) = change.least {
-        note(by, key, "its least share is", least);
+        note(by, key, "least share", least);
     }
 }

@@ -38,7 +38,7 @@ impl Control {
         if !LENGTH_NS.contains(&length_ns) {
             let (least_ns, most_ns) = LENGTH_NS.into_inner();
             let reason = format!(
-                "a trace of {length_ns} ns; needed is a length from {least_ns} to {most_ns} ns"
+                "a trace of {length_ns} ns is not possible; expected {least_ns} to {most_ns} ns"
             );
             return refuse(&socket, reason);
         }
@@ -70,19 +70,19 @@ impl Control {
                     send_trace(&taking.shared, &socket, traced, &identity)
                 }
                 Waited::Displaced => {
-                    let why = "root or the daemon's user takes another trace now";
+                    let why = "root or the daemon's user has started another trace";
                     refuse(&socket, why.to_owned());
                     Ok(())
                 }
                 Waited::Unwanted => Ok(()),
             };
             if let Err(error) = sent {
-                tracing::debug!("sending a trace: {error}");
+                tracing::debug!("cannot send a trace: {error}");
             }
         };
         // Without a thread the connection is closed, and the trace ends.
         if let Err(error) = self.shared.start_thread("pillion-trace", take) {
-            tracing::warn!("no thread for a trace: {error}");
+            tracing::warn!("cannot start a thread for a trace: {error}");
         }
     }
 }

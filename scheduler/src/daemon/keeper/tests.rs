@@ -127,16 +127,19 @@ fn what_is_exported_does_not_count_as_used_and_what_a_run_begins_with_does() {
 #[test]
 fn a_note_that_is_refused_neither_looks_like_a_failure_of_the_disk_nor_hides_one() {
     let mut rig = rig();
-    let refused = || Ok(Some(Kept::Refused("it is read differently".to_owned())));
+    let refused = || Ok(Some(Kept::Refused("it does not read back".to_owned())));
     let full = || Err(io::ErrorKind::StorageFull.into());
     for kept in [refused(), refused(), full(), refused(), full()] {
         rig.keeper.tell(ANNE, "/nonsense", kept);
     }
     let said = said(&rig.keeper.shared);
     assert_eq!(said.len(), 2, "{said:?}");
-    let refused = "\"/nonsense\" of user 61001 noted of its kernels is not kept: it is read";
+    let refused = "durations of a run of \"/nonsense\" of user 61001: it does not read back";
     assert!(said[0].contains(refused), "{said:?}");
-    assert!(said[1].contains("is not kept in"), "{said:?}");
+    assert!(
+        said[1].contains("cannot keep kernel durations in"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -173,7 +176,10 @@ fn what_another_daemon_keeps_from_being_kept_at_the_end_is_said() {
     rig.keeper.run();
     let said = said(&shared);
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("2 processes noted last"), "{said:?}");
+    assert!(
+        said[0].contains("kernel durations of 2 processes"),
+        "{said:?}"
+    );
     assert!(said[0].contains("another daemon is writing"), "{said:?}");
     assert_eq!(store.list(Some(ANNE)), []);
 }

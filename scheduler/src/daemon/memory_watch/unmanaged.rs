@@ -22,7 +22,7 @@ use crate::host::peer::has_ended;
 use crate::host::unattached::real_uid;
 use crate::host::unmanaged::{Proc, is_first_namespace};
 
-const WHY: &str = "it uses the GPU past Pillion ([unmanaged] action = \"evict\")";
+const WHY: &str = "it uses the GPU without Pillion ([unmanaged] action = \"evict\")";
 
 pub(super) struct UnmanagedWatch {
     shared: Arc<Shared>,
@@ -59,8 +59,9 @@ impl UnmanagedWatch {
         let is_blind = change.is_none();
         if is_blind && !std::mem::replace(&mut self.is_blind, is_blind) {
             tracing::warn!(
-                "NVML lists no client under its number in this PID namespace; processes that use the GPU past Pillion cannot be told from \
-                 clients until it does (run the daemon in the host's PID namespace)"
+                "NVML lists no client by its process id in this PID namespace; until it does, \
+                 processes that use the GPU without Pillion cannot be distinguished from clients \
+                 (run the daemon in the host's PID namespace)"
             );
         }
         let Some(change) = change else {
@@ -92,7 +93,7 @@ impl UnmanagedWatch {
         let state = self.shared.state();
         if let Some(refusal) = state.refusal_of(named.pid, named.started_ticks) {
             named.known.reason =
-                format!("it uses the GPU, asked to be a client and was refused: {refusal}");
+                format!("it uses the GPU, asked to attach and was refused: {refusal}");
         }
         named
     }
@@ -119,7 +120,7 @@ impl UnmanagedWatch {
             tracing::info!(
                 pid,
                 name,
-                "does not use the GPU past Pillion any more: it has ended, or is a client"
+                "no longer uses the GPU without Pillion: it has ended, or is a client"
             );
         }
     }
@@ -157,12 +158,12 @@ impl UnmanagedWatch {
             }
             Err(error @ (Errno::PERM | Errno::ACCESS)) => {
                 self.strangers.handle_out_of_reach(pid);
-                format!("process {pid} ({name}) is not to be ended: {error}")
+                format!("process {pid} ({name}) cannot be ended: {error}")
             }
             Err(error) => {
                 let now_ns = self.shared.clock().now_ns();
                 self.strangers.handle_put_off(eviction, now_ns);
-                tracing::warn!(pid, name, "is not ended yet: {error}");
+                tracing::warn!(pid, name, "cannot be ended yet: {error}");
                 return;
             }
         };

@@ -49,8 +49,8 @@ fn outcomes(doings: &mut Doings, now_ns: u64) -> Vec<Outcome> {
 #[test]
 fn one_that_fails_ends_what_would_follow_unless_it_may() {
     for (may_fail, is_success, text) in [
-        (false, false, "run: /bin/sh ended with 3"),
-        (true, true, "run: /bin/sh has ended well"),
+        (false, false, "run: /bin/sh exited with status 3"),
+        (true, true, "run: /bin/sh succeeded"),
     ] {
         let mut doings = Doings::default();
         let first = Step {
@@ -101,7 +101,7 @@ fn the_faults_of_one_users_jobs_leave_places_for_others_and_for_the_gpus() {
         assert_eq!(taken, if uid < 3 { COMMANDS_PER_USER } else { 0 }, "{uid}");
     }
     assert!((0..COMMANDS_OF_GPU).all(|_| run_for(None).is_ok()));
-    assert_eq!(run_for(None).unwrap_err(), "8 commands run already");
+    assert_eq!(run_for(None).unwrap_err(), "8 commands are running already");
     outcomes(&mut doings, 0);
 }
 
@@ -113,12 +113,15 @@ fn there_are_never_too_many_and_what_is_not_there_is_said() {
         ..shell("")
     };
     let why = run(&mut doings, vec![missing]).unwrap_err();
-    assert!(why.starts_with("/no/such/program cannot be run: "), "{why}");
+    assert!(why.starts_with("cannot run /no/such/program: "), "{why}");
     for _ in 0..COMMANDS_PER_USER {
         run(&mut doings, vec![shell("read word")]).unwrap();
     }
     let why = run(&mut doings, vec![shell("true")]).unwrap_err();
-    assert_eq!(why, "2 commands for faults of this user's jobs run already");
+    assert_eq!(
+        why,
+        "2 commands for faults of this user's jobs are running already"
+    );
     assert_eq!(outcomes(&mut doings, 0).len(), COMMANDS_PER_USER);
 }
 
@@ -318,8 +321,8 @@ fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
     wait_for_told(&mut doings, DRAIN_NS, &mut told, 2);
     assert!(deaf.0.wait().unwrap().code().is_none(), "it was killed");
     let expected = format!(
-        "job \"evicted\": MPS did not end the work of 1 of its processes, which may take others along when they end; \
-         of process {pid}: /no/such/program cannot be run: "
+        "job \"evicted\": MPS did not end the work of 1 of its processes, so other clients of MPS may fail when they end; \
+         process {pid}: cannot run /no/such/program: "
     );
     assert!(told[0].text.starts_with(&expected), "{told:?}");
     assert_eq!(
@@ -382,10 +385,7 @@ fn whose_work_mps_ends_within_the_grace_is_killed_alone_and_whose_it_does_not_ha
     assert_eq!(to_stop, [(job, vec![pids[1]])]);
     doings.handle_overdue(PATIENCE_NS, &pids[1..2]);
     wait_for_told(&mut doings, PATIENCE_NS + DRAIN_NS, &mut told, 2);
-    let text = format!(
-        "of process {}: no server of MPS has it as a client",
-        pids[1]
-    );
+    let text = format!("process {}: no server of MPS has it as a client", pids[1]);
     assert!(told[0].text.ends_with(&text), "{told:?}");
     assert!(refused.0.wait().unwrap().code().is_none(), "it was killed");
     assert_eq!(told[1].text, "job \"job\": its 3 processes have ended");
@@ -435,9 +435,9 @@ fn who_is_not_asked_for_in_time_is_killed_all_the_same() {
     let [late, unasked] = texts.as_slice() else {
         panic!("{texts:?}");
     };
-    assert!(late.ends_with("it has not answered in time"), "{late}");
+    assert!(late.ends_with("MPS has not answered in time"), "{late}");
     assert!(
-        unasked.ends_with("it was not asked: others took the time"),
+        unasked.ends_with("MPS was not asked: the time was used for other processes"),
         "{unasked}"
     );
     wait_for_told(&mut doings, DRAIN_NS + TERMINATE_NS, &mut told, 4);

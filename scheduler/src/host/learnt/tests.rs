@@ -164,7 +164,7 @@ fn a_file_with_one_other_digit_is_none() {
     fs::write(&path, flipped).unwrap();
     assert_eq!(rig.store.find(ANNE, PROGRAM), None);
     let kept = rig.keep(ANNE, PROGRAM, &[("b", 20)]).unwrap();
-    assert!(matches!(kept, Kept::OverDamage(why) if why.contains("not whole")));
+    assert!(matches!(kept, Kept::OverDamage(why) if why.contains("incomplete or damaged")));
     assert_eq!(rig.kept(ANNE, PROGRAM), [("b".to_owned(), 20)]);
 }
 
@@ -277,7 +277,7 @@ fn a_folder_that_others_can_write_is_not_used() {
         .keep(BOB, PROGRAM, &[("b", 20)])
         .unwrap_err()
         .to_string();
-    assert!(error.contains("is no folder"), "{error}");
+    assert!(error.contains("is not a folder"), "{error}");
     // Nor a link in place of a file.
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
     let path = rig.store.path(ANNE, PROGRAM);

@@ -29,7 +29,8 @@ pub(super) fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -
     if be_job.limit() == Limit::Rate {
         return match (state.cap(job).0, together) {
             (Cap::NONE, Some((pct, by))) => format!(
-                "held: best-effort jobs have used what {by} leaves them together of the GPU's time, {pct}"
+                "held: best-effort jobs together have used their {pct} of the GPU's time, limited \
+                 by {by}"
             ),
             (cap, _) => format!("held: it has used its share of the GPU's time, {cap}"),
         };
@@ -37,7 +38,7 @@ pub(super) fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -
     if *policy == Policy::None {
         return match (state.cap(job).0, together) {
             (Cap::NONE, Some((pct, by))) => {
-                format!("at most {pct} of the GPU's time, with all best-effort jobs: {by}")
+                format!("at most {pct} of the GPU's time for all best-effort jobs together: {by}")
             }
             (Cap::NONE, None) => "nothing: the policy is none".to_owned(),
             (cap, _) => format!("at most {cap} of the GPU's time"),
@@ -51,7 +52,7 @@ pub(super) fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -
         return "held: its work in flight does not complete".to_owned();
     }
     if state.is_expecting(now_ns) {
-        return "as beside an idle high-priority job: one of the daemon before may come back"
+        return "as beside an idle high-priority job: a client of the previous daemon may reattach"
             .to_owned();
     }
     if !state.hp.present {

@@ -85,8 +85,15 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
         (STOP_ASKED, 0, no, How::SeenTo, Error, "`pillion stop`"),
         (STOP_OVERDUE, 0, no, How::SeenTo, Error, "`pillion stop`"),
         (0, u32::MAX, no, How::SeenTo, Error, "`pillion stop`"),
-        (STOP_ASKED, 0, yes, How::Spared, Warning, "from here"),
-        (STOP_GAVE_UP, 0, yes, How::Spared, Warning, "from here"),
+        (STOP_ASKED, 0, yes, How::Spared, Warning, "this daemon was"),
+        (
+            STOP_GAVE_UP,
+            0,
+            yes,
+            How::Spared,
+            Warning,
+            "this daemon was",
+        ),
     ] {
         let mut rig = Rig::new("");
         let be = rig.be("secret");

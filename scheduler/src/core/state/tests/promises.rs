@@ -141,12 +141,12 @@ fn promises_are_refused_where_nobody_looks_at_them() {
         let found = rig.state.promise_jobs(id, promise("3", ""), None);
         found.unwrap_err().to_string()
     };
-    assert!(refused(&rig, "serve").contains("\"serve\" is high-priority, which waits for no turn"));
+    assert!(refused(&rig, "serve").contains("\"serve\" is high-priority and takes no turns"));
     assert!(refused(&rig, "nobody").contains("no job \"nobody\""));
     assert!(told(&rig, "serve").is_null());
     let mut rig = Rig::new("name = \"orion\"");
     let _be = rig.be("train");
-    assert!(refused(&rig, "train").contains("policy orion does not look at weights"));
+    assert!(refused(&rig, "train").contains("policy orion ignores weights"));
     assert!(told(&rig, "train").is_null());
 }
 
@@ -174,8 +174,7 @@ fn a_least_share_above_the_jobs_cap_is_refused() {
             .promise_jobs("train", promise("", least), cap.as_ref())
     };
     let refused = asked(&rig, "60%", None).unwrap_err().to_string();
-    let expected =
-        "its least share is 60%, and its cap lets job \"train\" have less; nearest is 50%";
+    let expected = "least share 60% exceeds the cap of job \"train\"; nearest is 50%";
     assert_eq!(refused, expected);
     assert!(asked(&rig, "50%", None).is_ok() && asked(&rig, "50%", Some("20%")).is_err());
     let (key, _) = asked(&rig, "50%", None).unwrap().remove(0);

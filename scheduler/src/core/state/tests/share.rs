@@ -68,7 +68,7 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
     be.waits(1);
     rig.poll_after(0);
     let status = rig.status(Viewer::Operator);
-    let said = "held: best-effort jobs have used what their share beside high-priority work leaves them together of the GPU's time, 25 %";
+    let said = "held: best-effort jobs together have used their 25 % of the GPU's time, limited by their share beside high-priority work";
     assert_eq!(status["jobs"][0]["enforcing"], said, "{status:#}");
     assert_eq!(share(&rig)["of"], "time");
     // A debt of 3 ms, and 2.5 ms to go on.

@@ -132,7 +132,9 @@ fn a_mean_that_is_missed_is_told_and_so_is_its_end() {
     service.run(10, 30 * MS);
     assert_eq!(service.events.len(), 1, "{:?}", service.events);
     assert!(
-        service.events[0].2.contains("in the mean"),
+        service.events[0]
+            .2
+            .contains("the mean of the last requests"),
         "{:?}",
         service.events
     );
