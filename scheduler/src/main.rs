@@ -49,8 +49,8 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A GPU: index, UUID or a prefix of it, or PCI bus id. Uses the file in /etc/pillion that
-    /// selects this GPU, or else the defaults for all GPUs there. Users other than root may have the
-    /// folder $XDG_CONFIG_HOME/pillion instead.
+    /// selects this GPU, or else the defaults for all GPUs there. Users other than root may have
+    /// the folder $XDG_CONFIG_HOME/pillion instead.
     #[arg(
         long,
         value_name = "GPU",
