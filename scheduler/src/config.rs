@@ -1,11 +1,9 @@
 //! The daemon's configuration: one TOML file per GPU, and one for all ([`source`]).
-//!
 //! `examples/gpu0.toml` is a whole file with every key explained. A file is either valid, or
 //! rejected with every unreadable key and value, or else with every inconsistency; each with its
 //! place, its value and the nearest valid one. Nothing is guessed and no unknown key is skipped:
-//! ignoring a mistyped bound would protect nobody.
-//!
-//! Times in the file are in the unit of their key (`_us`, `_ms`); here they are nanoseconds.
+//! ignoring a mistyped bound would protect nobody. Times in the file are in the unit of their key
+//! (`_us`, `_ms`); here they are nanoseconds.
 
 pub mod fault_rules;
 mod faults;
@@ -242,9 +240,7 @@ pub const fn sharing_name(sharing: Sharing) -> &'static str {
 
 impl Config {
     /// Checks the text of a configuration file on its own; `path` only names it in faults.
-    ///
     /// # Errors
-    ///
     /// [`ConfigError::Invalid`] with all faults, in the order of the file.
     pub fn check(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let named = parse::Named {

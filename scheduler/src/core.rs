@@ -1,5 +1,4 @@
 //! The daemon's knowledge of its GPU's clients, and the decisions that follow from it.
-//!
 //! No IO and no clock: events arrive as function calls, time is an argument, and decisions leave
 //! through shared memory (atomics in pages) or as values that the callers carry out. The fault
 //! simulation therefore runs all of it as shipped.

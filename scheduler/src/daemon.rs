@@ -1,5 +1,4 @@
 //! The poll thread, and the daemon as a whole.
-//!
 //! The poll thread's loop is short: read the bell, poll the state, ring the due bells, wait for the
 //! bell until the next poll. It reads the bell's word *before* the poll, so that any event during
 //! the poll ends the wait at once.
@@ -178,9 +177,7 @@ pub struct Reloader {
 
 impl Reloader {
     /// Re-reads the files and applies them from the next poll on.
-    ///
     /// # Errors
-    ///
     /// A file is unusable, or changes what only a new daemon can apply. Nothing changes then, and
     /// the status reports why.
     pub fn reload(&mut self, source: &Source) -> Result<(), ConfigError> {
@@ -233,9 +230,7 @@ impl Reloader {
 
 impl Daemon {
     /// Takes the seat at `socket` and begins to accept clients.
-    ///
     /// # Errors
-    ///
     /// The seat is taken, or the system has no memory, descriptors or threads.
     pub fn start(
         config: &Config,
@@ -248,9 +243,7 @@ impl Daemon {
 
     /// As above, for a daemon that ends after being idle that long: no client, and none expected
     /// ([`protocol::hello::Request::Expect`]).
-    ///
     /// # Errors
-    ///
     /// As [`Daemon::start`].
     pub fn start_until_idle(
         config: &Config,
@@ -420,9 +413,7 @@ impl Daemon {
 
     /// Decides, in this thread, until stopped. On return the socket is gone, and clients have seen
     /// the daemon's end.
-    ///
     /// # Errors
-    ///
     /// [`DaemonError::Panicked`].
     pub fn run(mut self) -> Result<(), DaemonError> {
         let clock = self.shared.clock;

@@ -1,5 +1,4 @@
 //! Starts the daemon in the background: `pilliond --detach`.
-//!
 //! This process starts another of the same program, waits until that is ready, and exits. So the
 //! daemon is nobody's child: a job that waits for its children must not meet one that it did not
 //! start. The result goes to standard output, and the daemon's log to this process's standard

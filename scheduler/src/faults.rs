@@ -12,9 +12,8 @@
 //!
 //! Each is an event ([`crate::report::events`]); rules add actions (`core::fault_rules`).
 //! `daemon::fault_watch` is the thread for both; [`act`] does what takes long: restarting MPS, and
-//! ending a job's processes ([`ending`]). No decision about launches waits for any of this.
-//!
-//! On the virtual clock only sticky errors are detected, as its seconds are not NVML's.
+//! ending a job's processes ([`ending`]). No decision about launches waits for any of this. On the
+//! virtual clock only sticky errors are detected, as its seconds are not NVML's.
 
 pub(crate) mod act;
 mod asking;

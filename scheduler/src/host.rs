@@ -1,5 +1,4 @@
 //! The machine around the daemon: the driver and NVML, processes, sockets, descriptors, files.
-//!
 //! Each module wraps one feature of the operating system or the driver. None decides about jobs.
 
 pub mod device;

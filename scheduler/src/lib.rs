@@ -1,5 +1,4 @@
 //! The daemon of one GPU.
-//!
 //! `pilliond` tracks the launches of high-priority clients, and publishes to each best-effort job a
 //! lease: what the job may launch now without asking. `policy` makes the decisions; this crate has
 //! everything around them.

@@ -1,5 +1,4 @@
 //! The daemon's log on standard error, a line for each message.
-//!
 //! If standard error is the journal of systemd, each line begins with its priority in angle
 //! brackets (sd-daemon(3)) and has no time, as the journal adds one. Otherwise a line begins with
 //! the wall-clock time and its offset from UTC (RFC 3339), or, on a virtual clock, with its

@@ -1,7 +1,6 @@
 //! The daemon's readers on hostile input: packets, records in rings, words in pages, and its
 //! configuration. Each is read or rejected, never with a panic, and the daemon continues to serve
 //! others.
-//!
 //! `fuzzing` has the mutations, seeds and times, which test the readers of profiles, too.
 
 #[path = "../../profiler/import/tests/fuzzing/mod.rs"]

@@ -1,5 +1,4 @@
 //! The GPU that a daemon schedules: how it is selected, and its description.
-//!
 //! A GPU is selected by its index, its UUID or a prefix of it, or its PCI bus id. The index counts
 //! GPUs in the order of their bus ids, as `nvidia-smi` does. CUDA's own order puts the fastest
 //! first and depends on the environment, so it would select another GPU for every user.
@@ -161,9 +160,7 @@ pub enum SelectError {
 }
 
 /// The one GPU of `gpus` that `select` selects.
-///
 /// # Errors
-///
 /// None or several match; the message lists the present GPUs.
 pub fn choose(mut gpus: Vec<Gpu>, select: &Select) -> Result<Gpu, SelectError> {
     gpus.sort_by_key(|gpu| gpu.pci);

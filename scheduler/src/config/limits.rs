@@ -1,10 +1,8 @@
 //! Who may be high-priority, and one user's limits.
-//!
 //! The operator sets both (`[high_priority]` and `[limits]` of the configuration), and both use a
-//! process's owner as the kernel reports it, never what the process claims.
-//!
-//! A job that asks for high priority without permission is best-effort, not refused: refused, it
-//! would run unmanaged, and so harm the jobs that the list protects.
+//! process's owner as the kernel reports it, never what the process claims. A job that asks for
+//! high priority without permission is best-effort, not refused: refused, it would run unmanaged,
+//! and so harm the jobs that the list protects.
 
 use profiler::settings::whole;
 use serde::Deserialize;

@@ -1,6 +1,5 @@
 //! The operator's memory rules: upper bounds of quotas for jobs of a user, a group or a cgroup,
 //! whatever they ask for.
-//!
 //! The owner of a process is known from the kernel ([`crate::host::peer`]): its user and groups,
 //! and its cgroup when it attaches (cgroups(7)). A login without a job's environment is subject to
 //! its user's rules all the same.

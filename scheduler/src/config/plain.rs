@@ -1,5 +1,4 @@
 //! Keys of `[policy]` that are plain numbers of a policy of the registry.
-//!
 //! A policy with its own settings has its keys in `parse`; a policy with plain numbers lists its
 //! keys, limits and defaults in its registry entry, and needs nothing here. serde cannot know these
 //! keys, so they are taken out of the table before serde reads it.

@@ -1,5 +1,4 @@
 //! The files of a daemon's configuration.
-//!
 //! A GPU has a file of its own, or none. In the same folder `default.toml` has the defaults for all
 //! GPUs; a key in the GPU's file overrides them. Both have drop-ins: the files of the folder
 //! `default.d`, or of `gpu0.d` for `gpu0.toml`, in the order of their names, each overriding the
@@ -37,7 +36,6 @@ pub enum Source {
 impl Source {
     /// The source for the GPU that `select` selects among `gpus`: the file of `folder` that names
     /// it, if any.
-    ///
     /// # Errors
     /// A file in it is unreadable or not TOML, so that it may be that GPU's, or two files name it.
     pub fn of_gpu(folder: &Path, select: &Select, gpus: &[Gpu]) -> Result<Self, ConfigError> {
@@ -69,7 +67,6 @@ impl Source {
     }
 
     /// Loads the configuration.
-    ///
     /// # Errors
     /// A file cannot be read, or has a fault.
     pub fn load(&self) -> Result<Config, ConfigError> {
@@ -77,7 +74,6 @@ impl Source {
     }
 
     /// Loads the configuration, and the files behind it.
-    ///
     /// # Errors
     /// As [`Source::load`].
     pub fn read(&self) -> Result<(Config, Layers), ConfigError> {
@@ -149,7 +145,6 @@ pub fn usual_folder() -> PathBuf {
 }
 
 /// The configuration files of a folder, in the order of their names; none if it does not exist.
-///
 /// # Errors
 /// The folder cannot be read.
 pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {

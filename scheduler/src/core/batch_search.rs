@@ -1,5 +1,4 @@
 //! The search for the batch size of one kind of requests of one high-priority client.
-//!
 //! [`policy::tuner`] chooses the next batch to try. This file measures wanted batches, decides when
 //! a measurement is long enough, and when a search begins.
 //!

@@ -1,5 +1,4 @@
 //! Whether the policy relies on priorities between blocks of different processes.
-//!
 //! No driver reports whether such priorities work. The daemon knows from a measurement
 //! (`host::measured`), from the software GPU, or from the configuration.
 

@@ -1,5 +1,4 @@
 //! The device's last reading, and whether power or heat throttle its clock.
-//!
 //! A slowdown begins with the first reading that gives a reason for it, and ends after a minute of
 //! readings without one. So at most one slowdown begins per minute. A reading in which the driver
 //! reports no reasons at all, present or absent, changes neither.

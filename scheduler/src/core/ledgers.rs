@@ -1,5 +1,4 @@
 //! Memory accounting: the quota and the holdings of each job, process by process.
-//!
 //! The sums are in shared pages ([`protocol::ledger`]), which the jobs' processes change by
 //! themselves. This file decides which process has which slot of which page, which quota a job has,
 //! and when a dead process's holdings are released. No IO: events arrive through `handle_`
@@ -219,9 +218,7 @@ impl Ledgers {
     }
 
     /// A process of a job attaches.
-    ///
     /// # Errors
-    ///
     /// The quota is invalid or unenforceable, or there is no slot or memory for it.
     pub(crate) fn handle_attach(
         &mut self,
@@ -430,9 +427,7 @@ impl Ledgers {
     }
 
     /// The jobs whose quota [`Self::set_quota`] would change, without changing it.
-    ///
     /// # Errors
-    ///
     /// [`Self::set_quota`] would fail.
     pub(crate) fn quota_jobs(
         &self,
@@ -579,9 +574,7 @@ impl Ledgers {
     }
 
     /// Quota and holdings of a job; of an unknown one, the quota that it would get.
-    ///
     /// # Errors
-    ///
     /// The requested quota is invalid or unenforceable.
     pub(crate) fn memory_of(
         &self,

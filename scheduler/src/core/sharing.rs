@@ -20,9 +20,8 @@
 //! **If clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`), kernels of some
 //! pairs never overlap, so leases are made as in time slices until clients agree. Whether MPS is
 //! asked before a process is killed depends on that process's own report. A lying client costs
-//! best-effort jobs what time slices cost them.
-//!
-//! The last reports are kept without clients: the next ones will most likely report the same.
+//! best-effort jobs what time slices cost them. The last reports are kept without clients: the next
+//! ones will most likely report the same.
 
 use policy::Sharing;
 

@@ -1,11 +1,8 @@
 //! Everything the daemon knows of its GPU's clients, and what follows from it.
-//!
 //! No IO and no clock: events arrive through `handle_` functions, [`State::poll`] decides, and time
 //! is an argument. The only outputs are shared memory (atomics in pages) and a list of bells that
 //! the caller rings ([`State::ring_bells`]).
-//!
 //! ## One poll
-//!
 //! 1. Read the epoch, then drain the rings of all high-priority clients. In that order: work
 //!    announced after the read has a new epoch and voids this decision.
 //! 2. Read the best-effort jobs' sums, ask the policy ([`policy::Gate`]).
@@ -18,13 +15,9 @@
 //!
 //! A lease that is closed stays live until high-priority work raises the epoch. A best-effort
 //! thread between check and driver call at that moment therefore still counts its slip, at the cost
-//! of one compare-and-swap for the next high-priority launch.
-//!
-//! A hold for a fault is published at once, between polls: no high-priority launch can invalidate
-//! it.
-//!
+//! of one compare-and-swap for the next high-priority launch. A hold for a fault is published at
+//! once, between polls: no high-priority launch can invalidate it.
 //! ## Poll interval
-//!
 //! With nobody to protect once a second, for status, and when a job that has used its share may go
 //! on; without clients never ([`Look`]). Beside a high-priority client every millisecond, so that
 //! its rings do not fill; while best-effort work waits or runs, when the decision may change by
@@ -409,9 +402,7 @@ impl State {
 
     /// A process attaches at `now_ns`. The caller rings the daemon's bell before it answers the
     /// client, so that a high-priority client is known, and leases are gated, before it launches.
-    ///
     /// # Errors
-    ///
     /// A table is full; the reason is for the client's log.
     pub fn handle_attach(
         &mut self,

@@ -1,5 +1,4 @@
 //! Memory that a job's processes hold outside their accounts.
-//!
 //! Each process keeps its own account, which lacks memory allocated without the library (switched
 //! off, a static program, a bypassing library) and the driver's own allocations. Once a second the
 //! ledgers are compared with NVML's numbers for each process. No IO: NVML's answers are arguments.

@@ -1,10 +1,8 @@
 //! Processes that use the GPU outside Pillion: which are named, when, and which are ended.
-//!
 //! NVML lists the GPU's processes about once a second. A *stranger* is a listed process that is no
 //! client. A stranger is *named* (status, event, log, doctor) once two polls at least [`APART_NS`]
 //! apart have found the same process (by id and start), so that short-lived processes are never
 //! named, and:
-//!
 //! - at once, if the process cannot attach: it has not mapped the library, or the library is
 //!   switched off;
 //! - after [`GRACE_NS`] since it was first seen, if the process may still attach: it has mapped the

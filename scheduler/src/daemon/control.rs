@@ -1,9 +1,7 @@
 //! The control thread: accepts, answers, and notices the end of clients.
-//!
 //! It runs in real time and never waits for the poll thread: on the virtual clock a client keeps
 //! the processor while it waits for the reply, so the poll thread cannot run meanwhile. This thread
 //! changes the state, under its lock, and rings the poll thread's bell *before* it sends the reply.
-//!
 //! A client ends with its connection, or with its process (a pidfd), because a forked child may
 //! keep the connection open. Either is noticed at once. A client that must know that it was
 //! forgotten (on the virtual clock, where that moment must be deterministic) shuts down its side

@@ -2,7 +2,6 @@
 //! interrupted; it wakes the other, which polls everything else, applies the rules and their
 //! actions. A third reads the device's gauges for the second, which does not wait for it, because
 //! these calls may hang ([`Meter`]).
-//!
 //! All run in real time, as their sources do. Waiting for events is bounded by [`REPORT_MS`], so
 //! that thread ends soon after the daemon, which does not wait for it.
 

@@ -15,9 +15,8 @@
 //! The disk may be slow or full: only this thread waits for it. A requester goes on without an
 //! answer after a quarter of a second. A failure to save is an event, once until saving succeeds
 //! again; damage is at most one event every [`TELL_EVERY_NS`], and so is a note that is no valid
-//! profile. A panic over one notebook costs that one.
-//!
-//! Real time: on the virtual clock nothing waits for this thread.
+//! profile. A panic over one notebook costs that one. Real time: on the virtual clock nothing waits
+//! for this thread.
 
 mod copies;
 

@@ -1,7 +1,6 @@
 //! The thread that watches MPS if this daemon manages it (`[mps] manage`): it polls the control
 //! daemon, and executes [`Supervisor`]'s decisions. Real time, and nobody waits for it: its
 //! commands may hang, and are killed when late.
-//!
 //! The control daemon outlives this one: it starts a session of its own, with `/dev/null` for its
 //! standard streams (observed with R550), and nothing here ends it with the daemon. The next daemon
 //! finds it by its lock.

@@ -1,5 +1,4 @@
 //! The thread that saves knowledge about marked requests for the next daemon.
-//!
 //! It saves every ten seconds while a high-priority client is attached, and when the daemon ends
 //! ([`crate::host::kept_requests`]). It locks the state for one client at a time, and not while it
 //! writes the file.

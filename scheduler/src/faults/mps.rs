@@ -1,5 +1,4 @@
 //! Error lines in the logs of MPS's control daemon and server.
-//!
 //! The files are followed as they grow, are truncated, or are rotated. Content from before the
 //! daemon's start is skipped. Much new content is read in pieces ([`READ_BYTES_MAX`] per poll), and
 //! a line is truncated at [`LINE_BYTES_MAX`].

@@ -1,5 +1,4 @@
 //! Asks the driver for the machine's GPUs.
-//!
 //! A process that initialises CUDA is a client of MPS for life, and while it lives clients of other
 //! users wait (Multi-Process Service, "MPS Client" and "Architecture"). So a child process asks,
 //! with MPS hidden from it, and ends ([`gpus`]); the daemon itself never initialises CUDA nor opens
@@ -8,9 +7,7 @@
 //! Unsafe: the fork, and in the child ten calls of `libcuda.so.1`, opened at run time so that the
 //! daemon starts, and reports what is missing, without a driver. No context is created: it would
 //! take several hundred MB of the GPU. The library stays open, because the driver's own threads may
-//! still run in it.
-//!
-//! The signatures are those of the CUDA driver API (cuda.h), unchanged since 4.0;
+//! still run in it. The signatures are those of the CUDA driver API (cuda.h), unchanged since 4.0;
 //! `cuDeviceGetUuid_v2`, which knows MIG instances, since 11.4.
 
 #![expect(
@@ -122,9 +119,7 @@ type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
 
 /// The driver library's file, by the path under which this process's loader finds it, without
 /// resolving links; `None` if the loader reports none.
-///
 /// # Errors
-///
 /// See [`DeviceError`].
 pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     const CALL: &str = "cuDriverGetVersion";
@@ -142,9 +137,7 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
 
 /// The newest CUDA version that the driver supports, from `cuDriverGetVersion`: 1000 times the
 /// major number plus 10 times the minor.
-///
 /// # Errors
-///
 /// See [`DeviceError`].
 pub fn driver_version() -> Result<u32, DeviceError> {
     Driver::open()?.version()
@@ -152,9 +145,7 @@ pub fn driver_version() -> Result<u32, DeviceError> {
 
 /// The machine's GPUs that the driver shows to a process with this environment. Call before
 /// starting other threads.
-///
 /// # Errors
-///
 /// See [`DeviceError`]. Without a GPU `cuInit` fails (100), rather than an empty list; the error
 /// includes NVML's reason.
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {

@@ -1,6 +1,5 @@
 //! The daemon's own use of its device: NVML. A GPU cannot be reset while any process has it open,
 //! so `pillion drain --release` closes NVML until `pillion resume`.
-//!
 //! A thread with NVML open holds a [`User`], and [`DeviceRelease::user`] grants none while the
 //! device is released. A release does not wait: each thread polls [`User::is_over`] and closes what
 //! it opened. A thread whose NVML call does not return closes nothing; [`DeviceRelease::released`]
@@ -112,9 +111,7 @@ impl DeviceRelease {
     }
 
     /// Begins to reopen the device.
-    ///
     /// # Errors
-    ///
     /// Another attempt is under way.
     pub(crate) fn reopen(self: &Arc<Self>) -> Result<Reopening, String> {
         let mut held = self.held.lock();
@@ -129,9 +126,7 @@ impl DeviceRelease {
     }
 
     /// The device is back.
-    ///
     /// # Errors
-    ///
     /// It was released again meanwhile.
     pub(crate) fn hold(&self, Reopened(reopening): Reopened) -> Result<(), String> {
         let mut held = self.held.lock();
@@ -150,9 +145,7 @@ impl DeviceRelease {
 
 impl Reopening {
     /// Asks NVML for the device with this UUID. The driver decides how long that takes.
-    ///
     /// # Errors
-    ///
     /// NVML does not find it.
     pub(crate) fn open(self, uuid: &str) -> Result<Reopened, String> {
         match Processes::open(uuid).and_then(|processes| processes.list()) {

@@ -97,9 +97,7 @@ impl DrainMarker {
     }
 
     /// Writes that the GPU is drained, for this reason, and whether its device is released.
-    ///
     /// # Errors
-    ///
     /// The file cannot be written: the next daemon will not know.
     pub(crate) fn keep(&self, why: &str, is_released: bool) -> io::Result<()> {
         self.remove()?;
@@ -116,9 +114,7 @@ impl DrainMarker {
     }
 
     /// Removes the file.
-    ///
     /// # Errors
-    ///
     /// The file remains: the next daemon will drain the GPU again.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {

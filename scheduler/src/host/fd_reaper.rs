@@ -91,9 +91,7 @@ pub(crate) struct FdReaper {
 
 impl FdReaper {
     /// Starts the thread. It ends some time after this is dropped, without delaying the drop.
-    ///
     /// # Errors
-    ///
     /// The system has no thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (queue, sent) = channel::<(u32, OwnedFd)>();
@@ -162,9 +160,7 @@ impl UntrustedSocket {
     /// Receives one packet, and its memory files, whose content is not checked. For a user with
     /// [`OF_USER_MAX`] queued it returns the same packet each time, and leaves its descriptors in
     /// the connection.
-    ///
     /// # Errors
-    ///
     /// The system's error, including an empty socket.
     pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         if self.fd_reaper.is_full(self.uid) {

@@ -53,9 +53,7 @@ impl Drop for GpuLock {
 
 impl GpuLock {
     /// Claims the GPU of this UUID for this process.
-    ///
     /// # Errors
-    ///
     /// [`SocketError::Claimed`] if another daemon has it, [`SocketError::Claim`] if the system
     /// refuses a step.
     pub fn take(uuid: &str) -> Result<Self, SocketError> {

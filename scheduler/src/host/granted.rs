@@ -1,13 +1,10 @@
 //! The operator's promises to single jobs, on disk, for the next daemon.
-//!
 //! A job's ledger keeps the promise as well, and ends with the job
 //! ([`protocol::ledger::Ledger::promise`]). But the job's processes can write there, and other
 //! users' jobs pay for a promise. So a daemon believes a ledger's promise only if the same is
-//! written here, which only the daemon and root can do.
-//!
-//! One file beside the socket, `<gpu uuid>.promises` ([`super::private_file`]), with a line for
-//! each job: its user, its id in quotes, and the promise as a word
-//! ([`protocol::promise::Promise::to_word`]):
+//! written here, which only the daemon and root can do. One file beside the socket, `<gpu
+//! uuid>.promises` ([`super::private_file`]), with a line for each job: its user, its id in quotes,
+//! and the promise as a word ([`protocol::promise::Promise::to_word`]):
 //!
 //! ```text
 //! 1000 "4711-1c0ffee" 196611
@@ -44,9 +41,7 @@ impl GrantedFile {
     }
 
     /// Whether this was promised to a job.
-    ///
     /// # Errors
-    ///
     /// The file belongs to another user, or is unreadable.
     pub(crate) fn is_granted(&self, uid: u32, job: &str, word: u64) -> io::Result<bool> {
         let line = format!("{}{word}", begin(uid, job));
@@ -55,9 +50,7 @@ impl GrantedFile {
     }
 
     /// Users with a line for a job of that id.
-    ///
     /// # Errors
-    ///
     /// As of [`Self::is_granted`].
     pub(crate) fn users_of(&self, job: &str) -> io::Result<Vec<u32>> {
         let text = private_file::read(&self.path, FILE_BYTES_MAX)?.unwrap_or_default();
@@ -72,9 +65,7 @@ impl GrantedFile {
     /// and whether any process is left: lines of ended ones are removed. An unknown job may not
     /// have attached to this daemon yet: its line is removed only for lack of room, and before
     /// others.
-    ///
     /// # Errors
-    ///
     /// The file cannot be read or written. The old one remains.
     pub(crate) fn keep(
         &self,

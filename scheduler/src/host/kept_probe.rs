@@ -1,5 +1,4 @@
 //! The probe's state and back-off, on disk, for the next daemon.
-//!
 //! One file beside the socket, `<gpu uuid>.probe` ([`super::private_file`]), as JSON:
 //!
 //! ```text
@@ -49,9 +48,7 @@ impl ProbeFile {
     }
 
     /// The content, as of `unix_ms`; none without a file.
-    ///
     /// # Errors
-    ///
     /// It belongs to another user, is unreadable, or invalid.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Option<KeptProbe>> {
         let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
@@ -86,9 +83,7 @@ impl ProbeFile {
     }
 
     /// Replaces the file at `unix_ms`, or removes it for none.
-    ///
     /// # Errors
-    ///
     /// The file cannot be written. The old one remains.
     pub(crate) fn write(&self, kept: Option<&KeptProbe>, unix_ms: u64) -> io::Result<()> {
         let Some(kept) = kept else {

@@ -1,5 +1,4 @@
 //! Knowledge about marked requests, on disk, for the next daemon.
-//!
 //! One file beside the socket, `<gpu uuid>.learnt`, as JSON:
 //!
 //! ```text
@@ -65,9 +64,7 @@ impl RequestsFile {
     }
 
     /// The content, if still valid at `unix_ms`.
-    ///
     /// # Errors
-    ///
     /// It belongs to another user, is unreadable, or invalid.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Vec<KeptRequests>> {
         let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
@@ -90,9 +87,7 @@ impl RequestsFile {
     }
 
     /// Replaces the file at `unix_ms`, or removes it for none.
-    ///
     /// # Errors
-    ///
     /// The file cannot be written. The old one remains.
     pub(crate) fn write(&self, all: Vec<KeptRequests>, unix_ms: u64) -> io::Result<()> {
         if all.is_empty() {

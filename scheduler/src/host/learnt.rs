@@ -1,5 +1,4 @@
 //! Knowledge about programs' kernels from their runs, on disk.
-//!
 //! One Pillion profile for each user, program and model of GPU, whose `sources` names the program:
 //!
 //! ```text
@@ -201,9 +200,7 @@ impl LearntStore {
     }
 
     /// Merges a run's notes into its program's knowledge, which stays if the notes are rejected.
-    ///
     /// # Errors
-    ///
     /// The disk is full, a folder is not the daemon's alone, or another system error; kind
     /// [`io::ErrorKind::WouldBlock`] if another daemon is writing. The old knowledge remains.
     pub(crate) fn keep(&self, uid: u32, program: &str, now: Profile) -> io::Result<Kept> {
@@ -439,9 +436,7 @@ fn text_of(file: File) -> io::Result<String> {
 }
 
 /// The file of `program` at `path`.
-///
 /// # Errors
-///
 /// It cannot be read at present.
 fn before(path: &Path, program: &str) -> io::Result<Before> {
     let text = match open(path).and_then(text_of) {
@@ -495,9 +490,7 @@ fn heading_of(text: &str, bytes: u64) -> Option<Heading> {
 }
 
 /// The lock of a model's folder.
-///
 /// # Errors
-///
 /// Kind [`io::ErrorKind::WouldBlock`] if another daemon holds it.
 fn lock(folder: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();

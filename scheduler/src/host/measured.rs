@@ -1,6 +1,5 @@
 //! Measurements of this GPU that its driver cannot report: whether priorities between blocks of
 //! different processes work.
-//!
 //! `benches/gpu` measures it and writes `<gpu uuid>.measured`, which the daemon reads at its start
 //! and on SIGHUP:
 //!
@@ -13,9 +12,8 @@
 //!
 //! Further keys ([`TOLD_KEYS`]) are for people. The file lies in [`folder`], and counts only if it
 //! belongs to root or the daemon's own user: it lets best-effort work go beside high-priority
-//! kernels. An unusable file is reported, and counts as not measured.
-//!
-//! A software GPU is asked instead ([`crate::config::gpu::Gpu::block_priority`]).
+//! kernels. An unusable file is reported, and counts as not measured. A software GPU is asked
+//! instead ([`crate::config::gpu::Gpu::block_priority`]).
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read as _};

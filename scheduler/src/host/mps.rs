@@ -1,7 +1,6 @@
 //! Requests to NVIDIA's MPS, above all to end a client's work in flight before a kill
 //! (`terminate_client`). Shared by `pillion stop`, the rule `restart-job` and `[memory] excess =
 //! "evict"`.
-//!
 //! MPS is asked through its own program: a command on standard input, the answer on standard
 //! output, errors on standard error. That may take long; no thread that serves clients does it.
 
@@ -97,9 +96,7 @@ impl Control {
     /// that is our user's as much as we are ([`pipes_of`]); else of NVIDIA's default. A control
     /// daemon in another PID namespace knows the process by another id: it does not find the
     /// process, or finds another.
-    ///
     /// # Errors
-    ///
     /// The reason, as text: no such program, no server with this client, a refusal or an unknown
     /// answer, a timeout, or a stop.
     pub fn terminate(
@@ -138,9 +135,7 @@ impl Control {
     }
 
     /// The control daemon's answer to one command, by `end_ns`.
-    ///
     /// # Errors
-    ///
     /// The reason, as text.
     pub(crate) fn ask(
         &mut self,
@@ -176,9 +171,7 @@ impl Control {
     }
 
     /// Runs a program that reads `input`, until `end_ns` at most. Its output goes to our log.
-    ///
     /// # Errors
-    ///
     /// Why it did not end well, as text.
     pub(crate) fn run(
         &mut self,

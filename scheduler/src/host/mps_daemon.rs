@@ -1,5 +1,4 @@
 //! MPS's control daemon on this machine: its process, its servers, its start and end.
-//!
 //! It holds a lock on a file in the folder of its pipes as long as it lives (observed with R535 and
 //! R550), so it can be found without being asked, even when hung. Questions go through its own
 //! program ([`crate::host::mps`]). A second one of the same folder ends at once (observed with
@@ -163,9 +162,7 @@ pub(crate) fn process_of(control_daemon: u32) -> Option<OwnedFd> {
 }
 
 /// Starts MPS by this command, and waits for the command.
-///
 /// # Errors
-///
 /// As text: it cannot be run, fails, or does not return.
 pub(crate) fn start(
     control: &mut Control,

@@ -131,9 +131,7 @@ impl MpsLock {
 
     /// The previous daemon's state, for the holder of the lock; empty for a new file. `now` is on
     /// the daemon's clock, ns, and in seconds since 1970.
-    ///
     /// # Errors
-    ///
     /// It is unreadable, or not written by [`MpsLock::keep`].
     pub(crate) fn past(&self, now: (u64, u64)) -> io::Result<Past> {
         let Some(file) = &self.held else {
@@ -155,9 +153,7 @@ impl MpsLock {
     }
 
     /// Saves the state for the next daemon.
-    ///
     /// # Errors
-    ///
     /// It cannot be written: the next daemon will not know.
     pub(crate) fn keep(&self, past: &Past, now: (u64, u64)) -> io::Result<()> {
         let Some(file) = &self.held else {

@@ -1,6 +1,5 @@
 //! Access to NVML, the driver's management library: whether it works, its driver version, and the
 //! device's processes.
-//!
 //! Opened at run time, as the driver itself ([`crate::host::device`]); a missing library is
 //! reported. Signatures are those of nvml.h, unchanged since the first version with `nvmlInit_v2`.
 
@@ -102,9 +101,7 @@ type Call = unsafe extern "C" fn() -> c_uint;
 type GetText = unsafe extern "C" fn(*mut c_char, c_uint) -> c_uint;
 
 /// Opens NVML, queries it once, and shuts it down.
-///
 /// # Errors
-///
 /// See [`NvmlError`].
 pub fn ask() -> Result<Nvml, NvmlError> {
     // SAFETY: runs the initialisers of the system's own management library.
@@ -279,9 +276,7 @@ const INSUFFICIENT_SIZE: c_uint = 7;
 
 impl Processes {
     /// For the device with this UUID.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
@@ -289,9 +284,7 @@ impl Processes {
     }
 
     /// Processes with memory of the device, each once.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub fn list(&self) -> Result<Vec<Process>, NvmlError> {
         let mut all: Vec<Process> = Vec::new();
@@ -302,9 +295,7 @@ impl Processes {
     }
 
     /// Graphics processes.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub(crate) fn graphics(&self) -> Result<Vec<u32>, NvmlError> {
         let drawing = self.list_by(GRAPHICS)?;

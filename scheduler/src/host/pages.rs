@@ -1,5 +1,4 @@
 //! Creation of shared pages.
-//!
 //! `protocol::pages` describes each page's purpose and writers. A client's own page outlives each
 //! daemon; the client brings it. The daemon creates the others.
 
@@ -31,9 +30,7 @@ pub struct GpuFds {
 
 impl GpuPages {
     /// Creates the pages of a GPU. The first epoch is 1: 0 is never an epoch.
-    ///
     /// # Errors
-    ///
     /// The system has no memory file.
     pub fn create(config: &Config, clock: &Clock) -> io::Result<(Arc<Self>, GpuFds)> {
         let (daemon_fd, daemon) = Mapping::<DaemonPage>::create("pillion-daemon")?;
@@ -57,9 +54,7 @@ impl GpuPages {
 }
 
 /// Maps the page that a client brings.
-///
 /// # Errors
-///
 /// It is no client page, or could be shortened under the mapping.
 pub fn client_page_of_peer(fd: &OwnedFd) -> io::Result<Mapping<ClientPage>> {
     let page = Mapping::<ClientPage>::open_from_peer(fd)?;
@@ -70,9 +65,7 @@ pub fn client_page_of_peer(fd: &OwnedFd) -> io::Result<Mapping<ClientPage>> {
 }
 
 /// A page for one best-effort job. It admits nothing until a lease is published.
-///
 /// # Errors
-///
 /// The system has no memory file.
 pub fn lease_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
     let (fd, page) = Mapping::<LeasePage>::create("pillion-lease")?;

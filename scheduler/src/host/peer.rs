@@ -1,5 +1,4 @@
 //! The process at the other end of a connection, as reported by the kernel (unix(7), socket(7)).
-//!
 //! Users and groups are those of the process when it connected, whatever it has become or executed
 //! since. The process is known by a descriptor that the kernel keeps with the connection (Linux
 //! 6.5), so that no later process of the same id is mistaken for it; on older kernels, by its id.
@@ -25,9 +24,7 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 const GROUPS_USUAL: usize = 64;
 
 /// The peer's user.
-///
 /// # Errors
-///
 /// The socket is none of ours.
 pub(crate) fn uid_of(socket: &OwnedFd) -> io::Result<u32> {
     Ok(getsockopt(socket, PeerCredentials)?.uid())
@@ -44,9 +41,7 @@ pub fn number_of(socket: &OwnedFd) -> Option<u32> {
 }
 
 /// The peer process, with a descriptor.
-///
 /// # Errors
-///
 /// It has ended, or the system has no descriptor left.
 pub(crate) fn of(socket: &OwnedFd) -> io::Result<(Peer, Option<OwnedFd>)> {
     let credentials = getsockopt(socket, PeerCredentials)?;

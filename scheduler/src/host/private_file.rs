@@ -1,5 +1,4 @@
 //! Files beside the socket that pass a daemon's state to the next.
-//!
 //! Such a file is written beside its place and renamed, so a killed daemon leaves the old one or
 //! the new one. It is read only if it belongs to root or the daemon's own user and nobody else may
 //! write to it. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot,
@@ -22,9 +21,7 @@ pub(crate) fn beside(socket: &Path, uuid: &str, ending: &str) -> PathBuf {
 }
 
 /// The file's text, of at most so many bytes; none without a file.
-///
 /// # Errors
-///
 /// It belongs to another user, is unreadable, or not text.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
@@ -47,9 +44,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
 }
 
 /// Replaces the file.
-///
 /// # Errors
-///
 /// The file cannot be written. The old one remains.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.to_owned().into_os_string();
@@ -70,9 +65,7 @@ pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Removes the file.
-///
 /// # Errors
-///
 /// The file remains.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {

@@ -39,9 +39,7 @@ pub(crate) enum Output {
 
 /// Starts a program that reads `input`: `command` is its name and its arguments; a name without a
 /// slash is searched on the search path.
-///
 /// # Errors
-///
 /// As text: no such program, or the system has no process or descriptor.
 pub(crate) fn spawn(
     command: &[String],

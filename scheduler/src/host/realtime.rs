@@ -1,5 +1,4 @@
 //! The poll thread's real-time priority, and its revocation.
-//!
 //! The poll thread sleeps for as little as 50 us. On a host with more runnable threads than
 //! processors one sleep in a hundred ends milliseconds late (benches/results, `daemon-lateness`).
 //! Under `SCHED_RR` it runs when it wakes, before every thread without real-time priority. Its
@@ -9,7 +8,6 @@
 //! how long a real-time thread runs without sleeping; past the soft limit `RLIMIT_RTTIME` it sends
 //! SIGXCPU. The handler drops the priority for good: the thread continues as `SCHED_OTHER`. A poll
 //! takes microseconds, so only a bug of ours, or a client that rings without pause, gets there.
-//!
 //! `SCHED_RESET_ON_FORK` keeps the priority from threads and programs that the poll thread starts.
 //!
 //! Unsafe: `sched_getscheduler`, `sched_setscheduler` and `sigaction`, for which no crate of ours
@@ -48,9 +46,7 @@ pub enum Begun {
 
 /// Gives the calling thread real-time priority until it runs for 50 ms without sleeping. At most
 /// one thread of a process has it.
-///
 /// # Errors
-///
 /// The kernel refuses: no `CAP_SYS_NICE` and no `RLIMIT_RTPRIO`, or a control group without
 /// real-time budget. Then only the limit has changed, which affects only real-time threads.
 pub fn begin() -> io::Result<Begun> {

@@ -1,5 +1,4 @@
 //! The daemon's socket, and the right to serve it.
-//!
 //! A daemon holds an exclusive lock on a file beside its socket (`<socket>.lock`, with its process
 //! id) for as long as it lives. The kernel's lock ends with the process however that ends: a socket
 //! with a free lock belongs to a dead daemon and is replaced. The lock file itself stays; removing
@@ -80,9 +79,7 @@ pub enum SocketError {
 }
 
 /// The socket of a GPU's daemon: from the environment, else the configuration, else the default.
-///
 /// # Errors
-///
 /// [`SocketError::NoFolder`].
 pub fn path_of(uuid: &str, configured: Option<&Path>) -> Result<PathBuf, SocketError> {
     let named = std::env::var_os(SOCKET_ENV).filter(|value| !value.is_empty());
@@ -100,9 +97,7 @@ pub fn path_of(uuid: &str, configured: Option<&Path>) -> Result<PathBuf, SocketE
 }
 
 /// Creates the folder for this user's sockets, unless it exists.
-///
 /// # Errors
-///
 /// As [`private_folder`].
 pub fn make_own_folder() -> Result<PathBuf, SocketError> {
     let folder = own_socket_folder();
@@ -133,9 +128,7 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
 
 /// Creates a folder in which nobody else can read or write, unless it exists. In `/tmp` anybody may
 /// have created one of its name, or a link.
-///
 /// # Errors
-///
 /// [`SocketError::NoFolder`] if it exists and is not such a folder, [`SocketError::Io`] if it
 /// cannot be made.
 fn private_folder(folder: &Path) -> Result<(), SocketError> {
@@ -172,9 +165,7 @@ pub struct Seat {
 
 impl Seat {
     /// Takes the seat of the daemon of GPU `uuid` at `path`.
-    ///
     /// # Errors
-    ///
     /// Another daemon has it, or the system refuses a step; see [`SocketError`].
     pub fn take(uuid: &str, path: &Path) -> Result<Self, SocketError> {
         Self::take_as(uuid, path, false)
@@ -182,9 +173,7 @@ impl Seat {
 
     /// As above, for a daemon that ends when unused: its lock file shows that no administrator has
     /// started it ([`is_installed`]).
-    ///
     /// # Errors
-    ///
     /// As [`Seat::take`].
     pub fn take_for_a_while(uuid: &str, path: &Path) -> Result<Self, SocketError> {
         Self::take_as(uuid, path, true)

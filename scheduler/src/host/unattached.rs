@@ -1,5 +1,4 @@
 //! The jobs of processes that are no clients, as far as the kernel reports.
-//!
 //! A process that was started with the library switched off, without its environment, or is linked
 //! statically, has memory outside all accounts. It belongs to the job of its user that its
 //! environment names (`PILLION_JOB`), or to that of a client among its ancestors.

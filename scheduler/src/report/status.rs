@@ -1,5 +1,4 @@
 //! The daemon's status as one JSON document (`schema_version` 1) for `pillion status`.
-//!
 //! Field names carry their unit. Times are on the daemon's clock, whose zero is arbitrary, so they
 //! are useful only together with `daemon.now_ns`. Counters are clients' own and not checked; a
 //! client that lies about them misreports only itself.

@@ -1,6 +1,5 @@
 //! Memory accounts across daemons: the pages that processes bring, the kernel's view of the
 //! processes in them, and their required content.
-//!
 //! Each process knows the page with its booking ([`Booked`]): the one it has used since it
 //! attached, or, if killed on its way from one to another, possibly both.
 

@@ -1,5 +1,4 @@
 //! The daemon's threads: the shipped core, and their use of it, one call at a time.
-//!
 //! The poll thread has the state while it polls; the control and memory threads skip their turn if
 //! another has what they need. A killed daemon leaves everything as it was.
 

@@ -1,5 +1,4 @@
 //! Faults and their consequences: lost contexts, Xids, rules, holds, `pillion resume`.
-//!
 //! Beside the daemon's data a plain model of the expected state is kept: who is held and since when
 //! ([`Held`]), which rule acted when ([`Done`]), which clients reported a lost context and which
 //! reports were passed on ([`Lost`]).

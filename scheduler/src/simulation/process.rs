@@ -1,6 +1,5 @@
 //! A process with the library: the shipped client ([`client`]), driven by the application, the
 //! driver and the library's threads.
-//!
 //! Beside its pages the *truth* is kept, which the checks compare with the daemon's view of the
 //! pages: work in flight, charges, holdings. The truth of a dead process is that it has nothing.
 

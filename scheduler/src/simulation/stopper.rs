@@ -1,6 +1,5 @@
 //! A stopper of a job, step by step, as `cli::stop`: asks the daemon and the processes, waits, has
 //! MPS end the work in flight, and kills.
-//!
 //! Between two of its steps anything may happen; it may itself be interrupted, or killed, which the
 //! daemon notices later. [`Truth`](super::stopping::Truth) records its requests to the daemon.
 

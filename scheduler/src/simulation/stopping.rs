@@ -1,6 +1,5 @@
 //! `pillion stop` (`cli::stop`), the end of asked processes (`interpose::signals`), and the
 //! daemon's expected messages meanwhile.
-//!
 //! [`stopper`](super::stopper) has the stopper. An asked process drains and dies, or handles
 //! SIGTERM and continues until the daemon asks; the work of some never ends. Beside the daemon's
 //! data a plain model is kept ([`Truth`]): who ends which job, and when one was over.

@@ -1,5 +1,4 @@
 //! The parties, their turns, and their faults: all from one seed.
-//!
 //! There is one thread. Active parties form a stack: at a step of the top one ([`World::between`])
 //! others may be pushed, to complete an activity or be killed in the middle of it, before it
 //! continues. So an interrupted party sees everything that could have happened meanwhile, except

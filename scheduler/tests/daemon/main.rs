@@ -1,6 +1,5 @@
 //! The whole daemon in this process, with clients that speak the protocol as the library does, and
 //! `pilliond` as a process where only its command line matters.
-//!
 //! Time here is real: each test waits for its condition, without a timeout of its own.
 
 // Marked so that lints treat these helpers as part of the tests.

@@ -1,5 +1,4 @@
 //! A job's page that outlived the daemon which made it.
-//!
 //! The job's processes hold the page and continue with it while there is no daemon. The first of
 //! them that attaches to the next daemon brings it, with its slot. That daemon then knows all their
 //! holdings, to the byte, and the quota holds without a gap. Processes that have not come yet, or
@@ -63,9 +62,7 @@ impl Brought {
 
     /// All owners of slots, as processes that have left: an attaching process becomes a client
     /// again, an ended one's holdings are released.
-    ///
     /// # Errors
-    ///
     /// The page is unusable: the error names a process whose holdings could never be released, or
     /// one of another user than `uid`; or the processes are too many.
     pub(super) fn holders(&self, uid: u32, places: usize) -> Result<Vec<Holder>, Unusable> {

@@ -4,7 +4,6 @@
 //! and again in `charged_ns` of the client that made them (*H*, one per client); completions are in
 //! the client's `completed_ns` (*C*). A launch adds to H first and to T second, a refund takes from
 //! T first. The daemon reads T, then for each client C, then H. Therefore
-//!
 //! - the work in flight, the sum of H − C, is never too low for T: an error grants less, for one
 //!   poll;
 //! - a client with C ≥ H had nothing in flight when C was read, and none of its charges in T is

@@ -1,17 +1,13 @@
 //! Best-effort jobs that launch kernels of collective communication (NCCL, NVSHMEM).
-//!
 //! Such a kernel occupies its GPU until its peers on other GPUs have begun. A rank held on this GPU
 //! therefore makes its peers spin on theirs, beside the high-priority jobs there. Daemons of
-//! different GPUs do not know of each other, so ranks are not held together.
-//!
-//! `[policy] collectives = "refuse"`: a job that launches collectives is granted nothing while a
+//! different GPUs do not know of each other, so ranks are not held together. `[policy]
+//! collectives = "refuse"`: a job that launches collectives is granted nothing while a
 //! high-priority client is attached. Its collective kernels go without a lease, because their peers
 //! may have begun; each other launch waits for `max_hold`.
 //!
 //! `"gate"`: the job is granted what the policy grants any job, and its collective kernels go
-//! without a lease where there is none.
-//!
-//! The poll after a client's first such launch detects it, by
+//! without a lease where there is none. The poll after a client's first such launch detects it, by
 //! [`Counter::Collectives`](protocol::pages::Counter::Collectives).
 
 use policy::Policy;

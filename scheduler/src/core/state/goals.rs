@@ -1,5 +1,4 @@
 //! Request targets of single high-priority jobs that override the configuration.
-//!
 //! A job may ask for one at its start (`pillion run --slo`): the first of its processes that asks
 //! decides for all, as for its memory quota. `pillion set --slo` changes it. Both hold while a
 //! process of the job exists, and the change survives a restart of the daemon in the job's ledger
@@ -147,9 +146,7 @@ impl State {
 
     /// The high-priority jobs of that id, of all users if `uid` is none, whose goal may change
     /// ([`Self::handle_slo`]).
-    ///
     /// # Errors
-    ///
     /// There is none, or the policy ignores targets.
     pub(crate) fn slo_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, SetRefused> {
         let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);

@@ -1,5 +1,4 @@
 //! The records of one high-priority client: its rings, read into its timeline.
-//!
 //! A record that does not decode is counted and dropped. After giving up a ring ([`super::rings`])
 //! the client counts as busy until its next completion. A lying client gains no more than that:
 //! best-effort launches then wait for at most `max_hold` each.

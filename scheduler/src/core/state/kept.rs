@@ -1,5 +1,4 @@
 //! Knowledge about marked requests of high-priority clients, kept across daemons.
-//!
 //! A returning client is recognised by the file of its page ([`protocol::segment::identity`]),
 //! which no other process has while it lives. The knowledge thus belongs to a process, not to its
 //! job: another process of the job may serve other requests.

@@ -99,9 +99,7 @@ impl State {
     /// if present, and the already counted part of the page's totals. The page may return, from a
     /// process that lost its connection or gave up an attempt: the earlier client ends, and the
     /// page continues.
-    ///
     /// # Errors
-    ///
     /// There is no room. The counted part of its page is kept for another attempt.
     pub(super) fn take_comer(
         &mut self,

@@ -335,9 +335,7 @@ impl State {
 
     /// The best-effort jobs of that id, of all users if `uid` is none, whose cap may change
     /// ([`Self::handle_cap`]).
-    ///
     /// # Errors
-    ///
     /// There is none.
     pub(crate) fn cap_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, CapRefused> {
         let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
@@ -362,9 +360,7 @@ impl State {
 
     /// The best-effort jobs of that id, whose promises may change ([`Self::handle_promise`]), each
     /// with its promise after the change. `cap`: a change of caps in the same request.
-    ///
     /// # Errors
-    ///
     /// There is none, or the policy ignores promises, though they may always be withdrawn; or a
     /// job's cap is below its least share.
     pub(crate) fn promise_jobs(

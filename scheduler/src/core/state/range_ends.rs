@@ -1,5 +1,4 @@
 //! Ends of requests that are reported before their work is complete.
-//!
 //! A range of NVTX ends when the program has launched the work, often before the GPU has done it.
 //! Its request ends when all launches of the ending thread since the last range began there are
 //! complete. A thread has its own ring, so these are the launches read from this ring; threads

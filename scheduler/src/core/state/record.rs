@@ -1,5 +1,4 @@
 //! Record of grants to best-effort jobs, their waits, and the rules behind them.
-//!
 //! Off by default ([`State::start_record`]); then every poll that changes something adds an
 //! [`Entry`] per job, which the poller collects and writes ([`State::take_record`]). The record
 //! samples at the daemon's polls: a hold that begins and ends between two is only in the counters.

@@ -1,5 +1,4 @@
 //! Processes that were refused as clients.
-//!
 //! A refused process retries for as long as it lives (`client/src/reconnect.rs`). So a process is
 //! one entry here however often it retries, and reported by one event; the rest is counted. The
 //! status lists the most recent few, divided fairly among users; [`KNOWN_MAX`] of the most recent

@@ -8,11 +8,10 @@
 //! marked, is open for longer than that, and its launches look like a request, too.
 //!
 //! The histogram leaves out a request that its program cancels. If its target had passed, it counts
-//! as over target, as the policy judges it.
-//!
-//! Sums, counts and buckets span the whole life of the job under this daemon. Quantiles span the
-//! last minute: they come from slices of five seconds, each an HDR histogram of microseconds with
-//! two significant digits, so that a quantile is off by one per cent at most.
+//! as over target, as the policy judges it. Sums, counts and buckets span the whole life of the job
+//! under this daemon. Quantiles span the last minute: they come from slices of five seconds, each
+//! an HDR histogram of microseconds with two significant digits, so that a quantile is off by one
+//! per cent at most.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,4 @@
 //! Reading the rings of one client.
-//!
 //! Each round reads a ring up to its capacity, so that a client that pushes without end cannot
 //! occupy the daemon. A ring with an impossible index is given up for good; its content is lost.
 

@@ -1,5 +1,4 @@
 //! Events about high-priority jobs' targets: `slo-missed`, and later `slo-met`.
-//!
 //! The law of a target acts on every request, and tolerates bursts of misses ([`policy::slo`]). An
 //! event reports that it fails. Four times a second the counts of each job are sampled, and two
 //! windows are compared with the share α of requests that may be late:
@@ -10,21 +9,16 @@
 //! | the last minute | more than five times α were late |
 //!
 //! In both cases more requests must be late than chance explains: α of the window's requests, six
-//! standard deviations of a Poisson count, and two more.
-//!
-//! Misses of a queue come in bursts. In an hour's simulation of a service that was busy for six
-//! tenths of the time, with 60 requests per second and a target of 1.2 times its p99 alone, up to
-//! 21 of 142 requests in two seconds were late, and more than nine sixteen times. So neither window
-//! is narrower.
+//! standard deviations of a Poisson count, and two more. Misses of a queue come in bursts. In an
+//! hour's simulation of a service that was busy for six tenths of the time, with 60 requests per
+//! second and a target of 1.2 times its p99 alone, up to 21 of 142 requests in two seconds were
+//! late, and more than nine sixteen times. So neither window is narrower.
 //!
 //! A mean is missed where the last 64 requests took 1.25 times the target, or 1.02 times while
-//! best-effort work is paused, at each sample for two seconds.
-//!
-//! The target is met again after ten seconds in which no window reported a miss, 20 requests were
-//! judged, and no more than α and two standard deviations of them were late. A job without requests
-//! meets nothing.
-//!
-//! Jobs with unmarked requests have no target for a single request, and no events.
+//! best-effort work is paused, at each sample for two seconds. The target is met again after ten
+//! seconds in which no window reported a miss, 20 requests were judged, and no more than α and two
+//! standard deviations of them were late. A job without requests meets nothing. Jobs with unmarked
+//! requests have no target for a single request, and no events.
 
 use std::collections::VecDeque;
 

@@ -35,7 +35,6 @@ impl Client {
 impl State {
     /// Asks the clients of a job, and later ones while it is being ended, to end, if `uid` owns it
     /// or is root. Returns how many were asked. `now_ns` is real time.
-    ///
     /// # Errors
     /// No client has such a job; it is another user's, which is not disclosed; or several users
     /// have one. The text is for the requester.
@@ -58,7 +57,6 @@ impl State {
     /// Tells the clients of a job, and later ones, that `by` (if permitted) supervises their end
     /// from `at` on for so long. 0: no longer, because nobody is left if `is_over`. `gone` are
     /// clients whose processes have ended. Returns how many were told.
-    ///
     /// # Errors
     /// As [`State::stop`].
     pub fn see_to(

@@ -1,5 +1,4 @@
 //! Jobs that are being ended, for clients that attach meanwhile.
-//!
 //! A stopper (`pillion stop`) asks the processes that it sees. A client that attaches between two
 //! of its polls, or after the last one, is told by the daemon before its hello is answered: that
 //! its end is supervised, and, once the job's processes were asked to stop launching, that too. A

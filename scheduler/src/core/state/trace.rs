@@ -1,12 +1,9 @@
 //! A trace: what all jobs do for some seconds, for `pillion trace`.
-//!
 //! While a trace is taken, the daemon's page says so ([`protocol::pages::DaemonPage::trace`]),
 //! clients report more, and each poll notes their reports in the format of [`protocol::trace`].
 //! Polls then come every millisecond, so that the rings do not fill. Otherwise nothing is reported
-//! or noted.
-//!
-//! A launch around the begin or end of a trace is included if it was made between the two moments.
-//! Kernels' names are reported later, so names are read for [`NAMES_NS`] after the end.
+//! or noted. A launch around the begin or end of a trace is included if it was made between the two
+//! moments. Kernels' names are reported later, so names are read for [`NAMES_NS`] after the end.
 
 use std::collections::HashMap;
 
@@ -401,9 +398,7 @@ impl Tracing {
 impl State {
     /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; returns its number. The
     /// caller rings the daemon's bell.
-    ///
     /// # Errors
-    ///
     /// Another one is taken, or not collected. A trace of all jobs replaces one of a user's.
     pub(crate) fn begin_trace(
         &mut self,

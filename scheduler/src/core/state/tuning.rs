@@ -1,6 +1,5 @@
 //! Batches that high-priority clients should take, as found by searches
 //! ([`crate::core::batch_search`]).
-//!
 //! A client publishes in its page which batches it can take for which kinds of requests
 //! ([`protocol::batches`]); the daemon writes the wanted batch there. So a range outlives the
 //! daemon, and a search does not: the next daemon wants nothing at first and begins anew. One
@@ -9,9 +8,7 @@
 //! A request's target is the lesser of the job's ([`super::goals`]) and the program's own for the
 //! kind. Where the policy holds the job to a multiple of solo times, or to a share of its rate,
 //! nothing is searched: a larger batch makes requests slower, which that law would blame on
-//! best-effort work.
-//!
-//! While a search finds no safe batch, best-effort jobs are paused
+//! best-effort work. While a search finds no safe batch, best-effort jobs are paused
 //! ([`policy::Gate::handle_pause`]).
 
 use policy::{Mark, Slo};

@@ -1,13 +1,11 @@
 //! GPU time of each user: of all its jobs that the daemon has ever seen.
-//!
 //! *GPU time* of a job is the sum of its launches' expected durations alone, at the time of each
 //! launch, in ns: from a profile, learnt, or assumed for unknown kernels. For a best-effort job
 //! that is its charges, including large copies. For a high-priority job it comes from its records
-//! ([`super::Totals::gpu_time_ns`]).
-//!
-//! It includes departed clients, and never decreases. A departing client's time moves from its
-//! job's sum to its user's sum at the same moment; until then it is read in place. So the sum over
-//! users equals the sum over all jobs, including unlisted ones, and a returning job counts once.
+//! ([`super::Totals::gpu_time_ns`]). It includes departed clients, and never decreases. A departing
+//! client's time moves from its job's sum to its user's sum at the same moment; until then it is
+//! read in place. So the sum over users equals the sum over all jobs, including unlisted ones, and
+//! a returning job counts once.
 
 use std::collections::BTreeMap;
 

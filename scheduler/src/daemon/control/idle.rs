@@ -1,5 +1,4 @@
 //! A daemon started by `pillion run`, which ends when no job uses it.
-//!
 //! It stays while it has clients, and while a process lives that announced to become one: a job may
 //! load data for an hour before it touches the GPU. Real time: none runs on the virtual clock.
 

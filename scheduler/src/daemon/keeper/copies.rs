@@ -1,12 +1,10 @@
 //! In-memory copies of saved durations that processes have received.
-//!
 //! A memory file is charged to the daemon that created it for as long as anybody has a descriptor
 //! of it, and a descriptor cannot be revoked. So the daemon truncates the file after [`HELD_NS`].
-//! The requester reads it at once, and is done by then.
-//!
-//! An unchanged text for another process of the same user is the same file. One user has at most
-//! [`COPIES_OF_USER`] files with [`BYTES_OF_USER`] at once, all have [`COPIES_MAX`]; a further
-//! requester gets the answer that nothing is known.
+//! The requester reads it at once, and is done by then. An unchanged text for another process of
+//! the same user is the same file. One user has at most [`COPIES_OF_USER`] files with
+//! [`BYTES_OF_USER`] at once, all have [`COPIES_MAX`]; a further requester gets the answer that
+//! nothing is known.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,4 @@
 //! Calls that may never return.
-//!
 //! An NVML call enters the kernel's driver. If that hangs, the call does not return and cannot be
 //! interrupted. So a dedicated thread makes it, and the caller waits for [`PATIENCE`] and continues
 //! without an answer. Until the call returns nothing more is asked, and its late answer is dropped.
@@ -39,9 +38,7 @@ pub(crate) struct Asked<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
     /// Starts the thread. It ends after this is dropped, once it has answered; nobody waits for it.
-    ///
     /// # Errors
-    ///
     /// The system has no thread or descriptor.
     pub(crate) fn start(
         name: &str,
@@ -75,9 +72,7 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
     }
 
     /// Asks, and waits for the answer for `patience` or until `stop` is readable.
-    ///
     /// # Errors
-    ///
     /// See [`Silence`]; at once if an answer is still owed.
     pub(crate) fn ask(
         &mut self,
@@ -110,9 +105,7 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
 impl<Q, A> Asked<Q, A> {
     /// Asks without waiting: [`Asked::try_answer`] has the answer when [`Asked::answered`] is
     /// readable. A late answer to an earlier question is dropped.
-    ///
     /// # Errors
-    ///
     /// An answer is still owed, or the thread has ended.
     pub(crate) fn try_ask(&mut self, question: Q) -> Result<(), Silence> {
         if self.is_owed {
@@ -124,9 +117,7 @@ impl<Q, A> Asked<Q, A> {
     }
 
     /// The answer to the last question, once.
-    ///
     /// # Errors
-    ///
     /// There is none yet, or the thread has ended.
     pub(crate) fn try_answer(&mut self) -> Result<A, Silence> {
         let _ = rustix::io::read(&*self.answered, &mut [0; 8]);

@@ -1,6 +1,5 @@
 //! How many of a device's SMs were busy, by GPM: counters that NVML reads of devices from Hopper
 //! on.
-//!
 //! A metric covers the time between two samples. nvml.h: `nvmlGpmMetric_t` has 40 bytes;
 //! `nvmlGpmMetricsGet_t` ends with an array of them, whose length grew with the releases (98, 210,
 //! 333, 477) while its version stayed 1.
@@ -85,9 +84,7 @@ impl Drop for Sample {
 
 impl Gpm {
     /// For the device with this UUID; none if it, or an older driver, does not support GPM.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub(crate) fn open(uuid: &str) -> Result<Option<Self>, NvmlError> {
         let (library, device) = open_device(uuid)?;

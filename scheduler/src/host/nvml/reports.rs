@@ -1,5 +1,4 @@
 //! NVML's events of a device, and the gauges of its health.
-//!
 //! Signatures, numbers and structures are those of nvml.h. A gauge that the driver or the device
 //! lacks stays unknown.
 

@@ -1,5 +1,4 @@
 //! Recent compute time of each process, as NVML samples it.
-//!
 //! nvml.h, `nvmlDeviceGetProcessUtilization`: a sample for each process that computed in the last
 //! sample period, of a sixth of a second to a second, in whole per cent. MIG instances have none.
 
@@ -55,9 +54,7 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// For the device with this UUID.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
@@ -76,9 +73,7 @@ impl Uses {
     /// Processes that computed in the last sample period, each with its newest sample. `None`:
     /// nothing new, or NVML does not know. NVML answers the same if no process computed; the
     /// device's total utilisation distinguishes that case.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub(crate) fn read(&mut self) -> Result<Option<Vec<ProcessUse>>, NvmlError> {
         match self.samples(self.last_us)? {
@@ -93,9 +88,7 @@ impl Uses {
 
     /// Processes that computed, by a sample since that time, us since 1970; none if NVML does not
     /// know.
-    ///
     /// # Errors
-    ///
     /// See [`NvmlError`].
     pub(crate) fn computed_since(&self, since_us: u64) -> Result<Vec<u32>, NvmlError> {
         let Samples::Some(samples) = self.samples(since_us)? else {
