@@ -1,9 +1,8 @@
 //! The daemon's configuration: one TOML file per GPU, and one for all ([`source`]).
-//! `examples/gpu0.toml` is a whole file with every key explained. A file is either valid, or
-//! rejected with every unreadable key and value, or else with every inconsistency; each with its
-//! place, its value and the nearest valid one. Nothing is guessed and no unknown key is skipped:
-//! ignoring a mistyped bound would protect nobody. Times in the file are in the unit of their key
-//! (`_us`, `_ms`); here they are nanoseconds.
+//! `examples/gpu0.toml` explains every key. A file is valid, or rejected with every unreadable key
+//! and value, or else every inconsistency; each with its place, its value and the nearest valid
+//! one. No unknown key is skipped: ignoring a mistyped bound would protect nobody. Times in the
+//! file are in the unit of their key (`_us`, `_ms`); here they are nanoseconds.
 
 pub mod fault_rules;
 mod faults;
@@ -43,8 +42,8 @@ pub struct Config {
     pub gpu: Select,
     /// `[gpu] sharing`: whether jobs run under MPS; none: `auto`.
     pub sharing: Option<Sharing>,
-    /// `[policy] name` and its parameters. If [`Config::block_priority`] is none, it is off there
-    /// until [`Config::set_block_priority`].
+    /// `[policy] name`, parameters; without `block_priority` off until
+    /// [`Config::set_block_priority`].
     pub policy: Policy,
     /// `[policy] block_priority`; none: `auto`.
     pub block_priority: Option<bool>,
@@ -252,8 +251,7 @@ impl Config {
 }
 
 impl Config {
-    /// Sets whether priorities between blocks of different processes work on this GPU, if the file
-    /// leaves that open.
+    /// Sets whether priorities between blocks work on this GPU, if the file leaves that open.
     pub fn set_block_priority(&mut self, is_known_to_work: bool) {
         if let Policy::Pillion(params) = &mut self.policy {
             params.block_priority = self.block_priority.unwrap_or(is_known_to_work);
@@ -266,8 +264,7 @@ impl Config {
         self.mps.missing_programs(self.faults.restarts_mps())
     }
 
-    /// The first section with a change in `next` that a running daemon cannot apply: its GPU, how
-    /// that is shared, memory quotas, MPS, and the socket.
+    /// The first section whose change needs a restart: GPU, sharing, quotas, MPS, socket.
     #[must_use]
     pub fn fixed_difference(&self, next: &Self) -> Option<&'static str> {
         if (&self.gpu, self.sharing) != (&next.gpu, next.sharing) {

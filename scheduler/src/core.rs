@@ -1,7 +1,6 @@
-//! The daemon's knowledge of its GPU's clients, and the decisions that follow from it.
-//! No IO and no clock: events arrive as function calls, time is an argument, and decisions leave
-//! through shared memory (atomics in pages) or as values that the callers carry out. The fault
-//! simulation therefore runs all of it as shipped.
+//! The daemon's knowledge of its GPU's clients, and the decisions that follow from it. No IO and no
+//! clock: events are function calls, time is an argument, and decisions leave through shared memory
+//! (atomics in pages) or as values for the callers. So the fault simulation runs it as shipped.
 
 pub(crate) mod batch_search;
 pub mod block_priority;

@@ -1,7 +1,6 @@
-//! The poll thread, and the daemon as a whole.
-//! The poll thread's loop is short: read the bell, poll the state, ring the due bells, wait for the
-//! bell until the next poll. It reads the bell's word *before* the poll, so that any event during
-//! the poll ends the wait at once.
+//! The poll thread, and the daemon as a whole. The poll thread reads the bell, polls the state,
+//! rings the due bells, and waits for the bell until the next poll. It reads the bell's
+//! word *before* the poll, so that any event during the poll ends the wait at once.
 
 pub(crate) mod control;
 mod fault_watch;
@@ -452,8 +451,8 @@ impl Daemon {
         }
     }
 
-    /// Started here, as it is a participant of the virtual clock. Without a thread for it the
-    /// daemon uses expected durations alone.
+    /// Started here, as it is a participant of the virtual clock; without it expected durations
+    /// alone count.
     fn start_telemetry(&self) -> Option<JoinHandle<()>> {
         let telemetry = Telemetry::new(Arc::clone(&self.shared), &self.gpu.uuid);
         let started = (self.shared).start_participant("pillion-telemetry", move || telemetry.run());
@@ -603,7 +602,6 @@ mod tests {
             *daemon.shared.panics.lock() = Some(name);
             daemon.shared.alarm();
             daemon.shared.note_memory();
-            // A connection wakes the control thread.
             let _connection = protocol::hello::connect_to(&socket);
             assert!(matches!(daemon.run(), Err(DaemonError::Panicked)), "{name}");
         }

@@ -13,17 +13,15 @@
 //! | [`config`] | the operator's file, and the meaning of its values |
 //!
 //! Each group uses those below it in this table, never one above (`tests/layers.rs`).
-//!
-//! **Threads.** The *poll thread* runs [`core::state::State::poll`] as often as needed and waits
-//! through `protocol::clock::Clock`, so it takes part in virtual time. The *control thread*
-//! accepts, serves and detaches clients in real time: a client keeps the virtual processor while it
-//! waits for a reply, so the replying thread must not need it. They share the state under one lock,
-//! which neither holds while it waits. Further threads run in real time: one watches memory
-//! (`daemon::memory_watch`), one polls for faults and executes rules, one waits for NVML's events
-//! (both `daemon::fault_watch`), and, if configured, one manages MPS (`daemon::mps_watch`).
-//!
-//! **Trust.** Other processes write the pages. Each word is read once, clamped to its valid range,
-//! and used; see [`core::state`]. `protocol::hello` decodes packets.
+//! - **Threads.** The *poll thread* runs [`core::state::State::poll`] as often as needed and waits
+//!   through `protocol::clock::Clock`, so it takes part in virtual time. The *control thread*
+//!   accepts, serves and detaches clients in real time: a client keeps the virtual processor while
+//!   it waits for a reply, so the replying thread must not need it. They share the state under one
+//!   lock, which neither holds while it waits. Further threads run in real time: one watches memory
+//!   (`daemon::memory_watch`), one polls for faults and executes rules, one waits for NVML's events
+//!   (both `daemon::fault_watch`), and, if configured, one manages MPS (`daemon::mps_watch`).
+//! - **Trust.** Other processes write the pages. Each word is read once, clamped to its valid
+//!   range, and used; see [`core::state`]. `protocol::hello` decodes packets.
 
 #[cfg(test)]
 #[macro_use]

@@ -18,7 +18,6 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Starts logging by `PILLION_LOG`.
 pub(crate) fn start() {
     let filter = std::env::var("PILLION_LOG").unwrap_or_default();
     let filter = EnvFilter::builder()

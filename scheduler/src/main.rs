@@ -113,8 +113,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Descriptors that the daemon may need: two for each client, two for each process with an account,
-/// one for each job and for each process being ended, and some.
+/// Descriptors: two for each client and each process with an account, one for each job and each
+/// process being ended, and some.
 const DESCRIPTORS: u64 = 4_096;
 
 /// A login's soft limit (1024) suffices for some hundred processes. The operator sets the hard one.
@@ -204,8 +204,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests real-time priority for this thread. Without it the thread is late on a busy host, and
-/// best-effort jobs wait longer.
+/// Requests real-time priority: without it this thread is late on a busy host, and jobs wait
+/// longer.
 fn ask_for_real_time() {
     match realtime::begin() {
         Ok(Begun::RealTime) => {

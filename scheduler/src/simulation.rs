@@ -8,22 +8,20 @@
 //! memory), NVML, the control thread's conversation ([`daemon`]) and time. No thread, no socket, no
 //! clock: equal seeds are equal runs. `.ci/weaken` puts faults into the client, which the
 //! simulation must detect.
-//!
-//! **Events** are drawn at each step ([`world`]): launches, completions, allocations; processes
-//! come and are killed; a connection ends although its process lives; the daemon is killed and
-//! another one comes; ends are noticed late and out of order; packets are garbled and replies lost;
-//! rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids reported, and
-//! rules hold jobs or drain the GPU ([`faults`]); memory accounts pass from daemon to daemon
-//! ([`accounts`]); the operator changes the configuration ([`plan`]); jobs are stopped
-//! ([`stopper`], [`stopping`]); liars of several jobs and users write anything wherever they may,
-//! and bring any page.
+//! - **Events** are drawn at each step ([`world`]): launches, completions, allocations; processes
+//!   come and are killed; a connection ends although its process lives; the daemon is killed and
+//!   another one comes; ends are noticed late and out of order; packets are garbled and replies
+//!   lost; rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids reported,
+//!   and rules hold jobs or drain the GPU ([`faults`]); memory accounts pass from daemon to daemon
+//!   ([`accounts`]); the operator changes the configuration ([`plan`]); jobs are stopped
+//!   ([`stopper`], [`stopping`]); liars of several jobs and users write anything wherever they may,
+//!   and bring any page.
 //!
 //! Any party may be interrupted by the others, and killed, between any two steps: in this build
 //! between its calls, and with `--cfg stepped` between any two accesses of shared memory
 //! (`protocol::sync`), inside the shipped code, on both sides.
-//!
-//! **Invariants** are checked by [`check`], at each grant, each launch and each quiet moment, and
-//! once all have left.
+//! - **Invariants** are checked by [`check`], at each grant, each launch and each quiet moment, and
+//!   once all have left.
 //!
 //! ```text
 //! PILLION_SIM_SEEDS=100000 cargo test --release -p pillion-scheduler simulation  more seeds
@@ -56,7 +54,6 @@ use world::World;
 /// a separate build.
 const SEEDS: u64 = if cfg!(stepped) { 10_000 } else { 1_000 };
 
-/// Printed lines of a failed seed's story, the last ones.
 const STORY_LINES: usize = 80;
 
 /// Seeds of past findings, with the finding. A seed's draws change with the simulation: these were

@@ -92,7 +92,6 @@ const NOTE_WORDS: [&[u8]; 14] = [
     "\u{2028}".as_bytes(),
 ];
 
-/// Packets of the library and the tools, of this version and of older ones.
 fn packets() -> Vec<Vec<u8>> {
     let attach = |class, job: &str, device: &str, memory: Option<&str>| {
         Request::Attach(Attach {
@@ -338,7 +337,6 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
     panic!("without an account there is no bound but that of clients")
 }
 
-/// Records as the library pushes them, and variants.
 fn records() -> Vec<Vec<u8>> {
     let launch = |stream, seq| {
         Record::Launch(Launch {
@@ -484,7 +482,6 @@ fn records_and_words_in_pages() {
     running.check();
 }
 
-/// Notes as a process writes them, of one kernel and of many.
 fn notes() -> Vec<Vec<u8>> {
     let head = "format = \"pillion-profile\"\nversion = 2\ngpu = \"V100-SXM2-16GB\"\n\
                 sources = []\n\n[measured]\nsms = 80\n";
@@ -549,7 +546,6 @@ fn notebooks() {
             running.check();
         }
     });
-    // A valid note is saved, whatever came before it.
     for whole in notes() {
         note(&running, &whole, &mut Random::of(1));
     }

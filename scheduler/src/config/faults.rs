@@ -57,7 +57,6 @@ impl From<RuleSection> for FaultRule {
     }
 }
 
-/// Checks values that are valid separately for consistency.
 pub(super) fn check(rules: &[FaultRule], reader: &mut Reader<'_>, document: &DeTable<'_>) {
     for (index, rule) in rules.iter().enumerate() {
         let FaultRule { fault, action, .. } = rule;

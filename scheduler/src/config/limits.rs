@@ -58,8 +58,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of one user's clients, places that best-effort jobs leave to the user's high-priority ones:
-    /// a sixth, and no more than all best-effort jobs leave to all high-priority ones.
+    /// Places left to a user's high-priority clients: a sixth, at most [`HP_ROOM`].
     pub(crate) fn hp_room_of_user(&self) -> usize {
         (self.clients_per_user / 6).min(HP_ROOM)
     }

@@ -28,7 +28,6 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     }
 }
 
-/// An id, or the name of a user (or group) of this machine.
 struct Id<const IS_GROUP: bool>(u32);
 
 impl<'de, const IS_GROUP: bool> Deserialize<'de> for Id<IS_GROUP> {

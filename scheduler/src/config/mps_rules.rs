@@ -136,7 +136,6 @@ pub(super) fn refuse_moved(reader: &mut Reader<'_>, document: &mut DeTable<'_>) 
     }
 }
 
-/// Checks values that are valid separately for consistency.
 pub(super) fn check(rules: &MpsRules, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     let given = |key: &str| settings::at(document, &format!("mps.{key}")).map(Spanned::span);
     for key in ["restarts_per_hour", "static_partitioning"] {
@@ -162,7 +161,6 @@ fn restarts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error>
     Ok(Whole::<0, 20>::deserialize(deserializer)?.0 as u32)
 }
 
-/// A list of texts that satisfy `is_right`.
 fn texts<'de, D: Deserializer<'de>>(
     deserializer: D,
     wanted: &str,

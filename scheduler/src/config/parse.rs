@@ -30,7 +30,6 @@ use crate::config::limits::{HpAccess, Limits};
 use crate::config::mps_rules::MpsRules;
 use crate::config::unmanaged_rules::UnmanagedRules;
 
-/// Keys of some policies only, with those policies.
 const OWN_KEYS: [(&str, &[&str]); 15] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
@@ -62,7 +61,6 @@ pub(super) struct Named<'s> {
     pub(super) own_start: usize,
 }
 
-/// The configuration in these files, or its faults, in the files' order.
 pub(super) fn parse(layers: &Layers, named: &Named<'_>) -> Result<Config, Vec<Fault>> {
     let mut document = layers.document()?;
     let mut reader = Reader::of(layers);
@@ -206,7 +204,6 @@ struct SocketSection {
     path: Option<PathBuf>,
 }
 
-/// On, off, or automatic.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(
     untagged,

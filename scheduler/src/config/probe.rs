@@ -19,7 +19,6 @@ pub(super) struct ProbeSection {
     temperature_c: Option<Bound>,
     #[serde(deserialize_with = "power")]
     power: Option<Bound>,
-    /// As in `[throttle]`.
     clock_mhz: Option<Whole<100, 10_000>>,
 }
 

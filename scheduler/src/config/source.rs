@@ -34,8 +34,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// The source for the GPU that `select` selects among `gpus`: the file of `folder` that names
-    /// it, if any.
+    /// The file of `folder` that names the GPU which `select` selects among `gpus`, else the
+    /// defaults.
     /// # Errors
     /// A file in it is unreadable or not TOML, so that it may be that GPU's, or two files name it.
     pub fn of_gpu(folder: &Path, select: &Select, gpus: &[Gpu]) -> Result<Self, ConfigError> {

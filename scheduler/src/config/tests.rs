@@ -31,7 +31,6 @@ fn faults(text: &str) -> String {
 
 const LEAST: &str = "[gpu]\nindex = 0\nsharing = \"auto\"\n";
 
-/// The defaults. Priorities between blocks are off until they are known to work.
 fn pillion() -> PillionParams {
     PillionParams {
         block_priority: false,
@@ -45,7 +44,6 @@ fn the_example_is_the_default() {
     assert_eq!(check(text).unwrap(), check(LEAST).unwrap());
 }
 
-/// The example with its commented-out keys enabled, and the number of these.
 fn example_with_all_keys() -> (String, u32) {
     let text = include_str!("../../../examples/gpu0.toml");
     let is_key = |line: &str| {
@@ -95,7 +93,6 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
         panic!("{defaults:?}");
     };
     let expected = Config {
-        // For inferred requests; the default for marked ones is another.
         policy: Policy::Pillion(PillionParams {
             slo: Some(Slo::Slowdown(1.05)),
             ..policy
@@ -384,7 +381,6 @@ fn an_sm_threshold_that_every_kernel_stays_below_can_be_set() {
 fn every_policy_of_a_gate_is_taken_and_no_policy_of_the_simulator() {
     for name in Policy::NAMES {
         let mut config = check(&format!("{LEAST}[policy]\nname = \"{name}\"\n")).unwrap();
-        // As in the simulator, whose device has them.
         config.set_block_priority(true);
         assert_eq!(config.policy, name.parse().unwrap());
     }

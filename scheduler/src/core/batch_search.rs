@@ -1,26 +1,23 @@
 //! The search for the batch size of one kind of requests of one high-priority client.
 //! [`policy::tuner`] chooses the next batch to try. This file measures wanted batches, decides when
 //! a measurement is long enough, and when a search begins.
-//!
-//! **Measurement.** A batch is measured by at least [`BatchSearch::settle`] requests of it, all
-//! begun after the batch was wanted: their p99 from begin to end, and the progress of best-effort
-//! jobs meanwhile. For a job that marks its iterations, progress is the time of one iteration; for
-//! another job, the time in which it completes a millisecond of expected work. Several jobs count
-//! by their geometric mean, as their iterations differ in length. W is the sum of the batches begun
-//! in the last ten seconds, or of the last 256 if these took longer, divided by that time.
-//!
-//! **A search** begins with the batch that the program chooses by itself, or with the result of the
-//! search before. It restarts when best-effort jobs come or go, the target changes, W changes by
-//! half, or no batch was safe for [`RETRY_NS`]. Without best-effort jobs no batch is wanted.
-//!
-//! **Predictions** lie on a logarithmic line between measured batches. Twice the largest measured
-//! batch is predicted to take half as long again; larger ones extrapolate in proportion to their
-//! size. Batches below all measured ones are predicted to take as long as the smallest. With the
-//! tuner's uncertainty bound of a third, the first is the time of a batch whose duration is
-//! entirely per request. The safe set thus grows by doubling, as far as measurements confirm it.
-//!
-//! **Ignored**: of the requests begun since a batch was wanted, more than `settle`, and more than
-//! half, have other batches. Nothing is wanted then until a new search begins.
+//! - **Measurement.** A batch is measured by at least [`BatchSearch::settle`] requests of it, all
+//!   begun after the batch was wanted: their p99 from begin to end, and the progress of best-effort
+//!   jobs meanwhile. For a job that marks its iterations, progress is the time of one iteration;
+//!   for another job, the time in which it completes a millisecond of expected work. Several jobs
+//!   count by their geometric mean, as their iterations differ in length. W is the sum of the
+//!   batches begun in the last ten seconds, or of the last 256 if these took longer, divided by
+//!   that time.
+//! - **A search** begins with the batch that the program chooses by itself, or with the result of
+//!   the search before. It restarts when best-effort jobs come or go, the target changes, W changes
+//!   by half, or no batch was safe for [`RETRY_NS`]. Without best-effort jobs no batch is wanted.
+//! - **Predictions** lie on a logarithmic line between measured batches. Twice the largest measured
+//!   batch is predicted to take half as long again; larger ones extrapolate in proportion to their
+//!   size. Batches below all measured ones are predicted to take as long as the smallest. With the
+//!   tuner's uncertainty bound of a third, the first is the time of a batch whose duration is
+//!   entirely per request. The safe set thus grows by doubling, as far as measurements confirm it.
+//! - **Ignored**: of the requests begun since a batch was wanted, more than `settle`, and more than
+//!   half, have other batches. Nothing is wanted then until a new search begins.
 
 use std::collections::VecDeque;
 
@@ -28,8 +25,7 @@ use policy::JobId;
 use policy::tuner::{Choice, Observation, Prediction, RATE_CHANGE, Tuner, TunerParams};
 use protocol::batches::Range;
 
-/// Retry after no batch was safe for this long, ns. The measurements may have been bad luck, and
-/// best-effort jobs would stay paused for good.
+/// Retry after no batch was safe for this long, ns: best-effort jobs would stay paused for good.
 pub(crate) const RETRY_NS: u64 = 300_000_000_000;
 
 /// Requests of a new batch to skip: they may have queued behind the last of the previous batch.
@@ -75,7 +71,6 @@ pub(crate) struct BatchSearch {
     begun: Begun,
     seen: Vec<Observation>,
     wanted: Option<u32>,
-    /// W at the tuner's last decision.
     judged_per_s: f64,
     /// When a request of the kind last ended, or when the search first polled.
     heard_ns: Option<u64>,
@@ -112,14 +107,11 @@ impl Stand {
 
 #[derive(Debug)]
 pub(crate) struct Around<'a> {
-    /// Target of a request, ns.
     pub(crate) slo_ns: Option<u64>,
     pub(crate) best_effort: &'a [Work],
-    /// No other search is under way.
     pub(crate) is_free: bool,
 }
 
-/// Progress of a best-effort job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) job: JobId,
@@ -425,7 +417,6 @@ impl Evaluation {
         self.others > settle && self.others > self.took_ns.len()
     }
 
-    /// The result, once there is enough of it.
     fn look(&mut self, now_ns: u64, work: &[Work], settle: usize) -> Option<Observation> {
         let done = || work.iter().map(|work| work.done);
         let Some((since_ns, before)) = &self.work else {

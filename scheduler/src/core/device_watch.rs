@@ -30,7 +30,6 @@ const SW_POWER_CAP: u64 = 0x4;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceWatch {
-    /// The last reading with any value, and its time.
     last: Option<(u64, DeviceReading)>,
     /// When the device's utilisation was last known, or since when somebody has wanted it.
     known_ns: Option<u64>,
@@ -38,7 +37,6 @@ pub(crate) struct DeviceWatch {
     is_slow: bool,
     slow_ns: u64,
     quiet_since_ns: Option<u64>,
-    /// Nobody has wanted a reading since the last one.
     is_forgotten: bool,
 }
 
@@ -177,10 +175,8 @@ mod tests {
     #[test]
     fn a_slowdown_is_reported_once_and_ends_after_a_minute_without_one() {
         let mut watch = DeviceWatch::default();
-        // A reason that comes and goes is one slowdown.
         let flapping: Vec<_> = (0..300).map(|n| reading([0x4, 0x0][n % 2])).collect();
         assert_eq!(reported(&mut watch, 0, &flapping), [Kind::SlowedDown]);
-        // Readings that do not report reasons end nothing.
         let silent = [DeviceReading::default(); 100];
         assert_eq!(reported(&mut watch, 300, &silent), []);
         // Idle, application clocks, and the power limit at full clock are no slowdown.
@@ -199,7 +195,6 @@ mod tests {
             [Kind::SlowedDown]
         );
         assert_eq!(reported(&mut watch, 471, &[reading(0); 58]), []);
-        // After an hour unwatched the old slowdown may have ended, and a new one is news.
         watch.forget();
         assert_eq!(reported(&mut watch, 4_000, &[reading(0); 10]), []);
         assert_eq!(

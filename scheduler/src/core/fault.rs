@@ -35,7 +35,6 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// A CUDA result, an Xid, a number of errors, or ns of work; none for other kinds.
     pub(crate) code: Option<u64>,
-    /// The job at fault; none: the GPU.
     pub(crate) job: Option<JobKey>,
     pub(crate) pid: Option<u32>,
     pub(crate) text: String,

@@ -3,23 +3,19 @@
 //! themselves. This file decides which process has which slot of which page, which quota a job has,
 //! and when a dead process's holdings are released. No IO: events arrive through `handle_`
 //! functions, NVML's answers as arguments.
-//!
-//! **Quota.** A job gets what its first process asks for, else the operator's default for its
-//! class, but never more than the operator's rules allow the process's owner
-//! ([`crate::config::memory_rules`]). A job without processes asks anew when it returns. Later
-//! processes of a running job get its quota; one whose owner is allowed less lowers it for all.
-//!
-//! **A dead process's holdings** are released when its end is known *and* the device shows the
-//! memory as free, that is, NVML no longer lists the process ([`Ledgers::poll_leaving`]). Earlier,
-//! another process could be granted memory that the device does not have yet. Where NVML does not
-//! answer, the end of the process suffices.
-//!
-//! **Daemon restart.** Clients keep their holdings and bring their job's page to the next daemon
-//! ([`Brought`]), which continues with it, including its quota. If another process of the job came
-//! first, the job has a new page, and each client books its holdings there.
-//!
-//! **execve(2)** keeps the process id, and the device frees the memory before the new program
-//! starts. When that program attaches, the first one's holdings are released ([`Image`]).
+//! - **Quota.** A job gets what its first process asks for, else the operator's default for its
+//!   class, but never more than the operator's rules allow the process's owner
+//!   ([`crate::config::memory_rules`]). A job without processes asks anew when it returns. Later
+//!   processes of a running job get its quota; one whose owner is allowed less lowers it for all.
+//! - **A dead process's holdings** are released when its end is known *and* the device shows the
+//!   memory as free, that is, NVML no longer lists the process ([`Ledgers::poll_leaving`]).
+//!   Earlier, another process could be granted memory that the device does not have yet. Where NVML
+//!   does not answer, the end of the process suffices.
+//! - **Daemon restart.** Clients keep their holdings and bring their job's page to the next daemon
+//!   ([`Brought`]), which continues with it, including its quota. If another process of the job
+//!   came first, the job has a new page, and each client books its holdings there.
+//! - **execve(2)** keeps the process id, and the device frees the memory before the new program
+//!   starts. When that program attaches, the first one's holdings are released ([`Image`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -72,7 +68,6 @@ struct JobLedger {
     page: Mapping<LedgerPage>,
     fd: Arc<OwnedFd>,
     holders: Vec<Holder>,
-    /// Upper bound from the operator's rules.
     most_bytes: Option<u64>,
     /// The quota set by root, above a rule or not.
     roots_bytes: Option<u64>,
@@ -123,7 +118,6 @@ impl Image {
     }
 }
 
-/// Slots of a page, and the process ids that own them.
 #[cfg(test)]
 pub(crate) type Slots = Vec<(usize, u32)>;
 
@@ -133,7 +127,6 @@ pub(crate) struct Comer<'a> {
     pub(crate) image: Image,
     pub(crate) process: Option<OwnedFd>,
     pub(crate) owner: &'a Owner,
-    /// Requested quota; empty if none.
     pub(crate) asked: &'a str,
     pub(crate) brought: Option<Brought>,
 }
@@ -141,7 +134,6 @@ pub(crate) struct Comer<'a> {
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) is_anybody_over: bool,
-    /// Processes that live on without a connection: their end must be noticed.
     pub(crate) living: Vec<Arc<OwnedFd>>,
 }
 
@@ -207,7 +199,6 @@ pub struct MemoryStatus {
 }
 
 impl Ledgers {
-    /// For a GPU with this much memory and no job.
     pub(crate) fn new(rules: MemoryRules, device_bytes: u64) -> Self {
         Self {
             rules,
@@ -217,9 +208,6 @@ impl Ledgers {
         }
     }
 
-    /// A process of a job attaches.
-    /// # Errors
-    /// The quota is invalid or unenforceable, or there is no slot or memory for it.
     pub(crate) fn handle_attach(
         &mut self,
         key: &JobKey,
@@ -282,7 +270,6 @@ impl Ledgers {
         job.open_slot(peer, image, comer.process)
     }
 
-    /// Free places for further processes of such a job, at least one.
     fn room(&self, key: &JobKey) -> Result<usize, LedgerError> {
         let of_user = self.jobs.iter().filter(|job| job.key.uid == key.uid);
         let of_user: usize = of_user.map(|job| job.holders.len()).sum();
@@ -354,7 +341,6 @@ impl Ledgers {
         Ok(&mut self.jobs[last])
     }
 
-    /// The process of this slot is no longer a client: it has ended, or lost its connection.
     pub(crate) fn handle_detach(&mut self, key: &JobKey, slot: u16) {
         let job = self.jobs.iter_mut().find(|job| job.key == *key);
         let holders = job.into_iter().flat_map(|job| &mut job.holders);
@@ -371,8 +357,8 @@ impl Ledgers {
         }
     }
 
-    /// Processes that have left and whose memory is not known to be free. `has_ended` reports the
-    /// end of a process. A later NVML query may show that the memory of ended ones is free.
+    /// Processes that have left and whose memory is not known to be free; a later NVML query may
+    /// show it free.
     pub(crate) fn leaving(&mut self, has_ended: impl Fn(&OwnedFd) -> bool) -> Leaving {
         let holders = self.jobs.iter_mut().flat_map(|job| &mut job.holders);
         let mut leaving: Vec<&mut Holder> = holders.filter(|holder| holder.is_leaving).collect();
@@ -389,8 +375,8 @@ impl Ledgers {
     }
 
     /// Releases the holdings of processes that had ended at the last [`Self::leaving`] and that
-    /// NVML, queried since, does not list. An older list lacks processes that have come since.
-    /// Returns their number.
+    /// NVML, queried since (an older list lacks newer processes), does not list. Returns their
+    /// number.
     pub(crate) fn poll_leaving(&mut self, is_listed: impl Fn(u32) -> bool) -> usize {
         self.take_back(|holder| holder.is_over && !is_listed(holder.pid))
     }
@@ -401,7 +387,6 @@ impl Ledgers {
         holder.process.clone()
     }
 
-    /// Releases the holdings of departed processes for which `is_over` holds; returns their number.
     fn take_back(&mut self, is_over: impl Fn(&Holder) -> bool) -> usize {
         let jobs = self.jobs.iter_mut();
         jobs.map(|job| job.take_back(&is_over)).sum()
@@ -427,8 +412,6 @@ impl Ledgers {
     }
 
     /// The jobs whose quota [`Self::set_quota`] would change, without changing it.
-    /// # Errors
-    /// [`Self::set_quota`] would fail.
     pub(crate) fn quota_jobs(
         &self,
         id: &str,
@@ -479,7 +462,6 @@ impl Ledgers {
         CapChange::from_word(job.page.compute.load(Ordering::Relaxed))
     }
 
-    /// As [`Self::keep_slo`], for a promise.
     pub(crate) fn keep_promise(&self, key: &JobKey, promise: Promise) {
         if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
             let word = promise.to_word();
@@ -539,7 +521,6 @@ impl Ledgers {
         });
         let jobs = self.jobs.iter().filter(|job| job.is_there());
         let balances = jobs.map(|job| {
-            // For processes that attach later.
             let context_bytes = self.context_bytes(job.key.uid);
             job.page
                 .context_bytes
@@ -574,8 +555,6 @@ impl Ledgers {
     }
 
     /// Quota and holdings of a job; of an unknown one, the quota that it would get.
-    /// # Errors
-    /// The requested quota is invalid or unenforceable.
     pub(crate) fn memory_of(
         &self,
         key: &JobKey,
@@ -651,7 +630,7 @@ impl JobLedger {
     }
 
     /// Continues with the page that a process brings, unless the job has another, or `places` are
-    /// fewer than its processes. Returns the slot of the process, if it belongs to the job.
+    /// fewer than its processes. Returns the process's slot, if it belongs to the job.
     fn accept(&mut self, brought: Brought, places: usize) -> Option<usize> {
         if self.is_there() {
             return brought.is(&self.fd).then_some(brought.slot);

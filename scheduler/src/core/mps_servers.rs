@@ -13,8 +13,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// A client reports the loss at its next call, and polls are a few seconds apart. Events further
-/// apart than this are unrelated.
+/// A client reports the loss at its next call, within seconds: what is further apart is unrelated.
 const LATELY_NS: u64 = 60_000_000_000;
 /// Recently ended servers: MPS has one at a time for each waiting user.
 const GONE_MAX: usize = 8;
@@ -61,20 +60,26 @@ impl Server {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// No control daemon.
     Nothing,
     /// A control daemon that does not answer in time.
-    Silent { pid: u32, has_servers: bool },
+    Silent {
+        pid: u32,
+        has_servers: bool,
+    },
     /// A control daemon known only to exist.
-    Unknown { pid: u32 },
+    Unknown {
+        pid: u32,
+    },
     /// A control daemon that answers, with the servers that it reports.
-    Answers { pid: u32, servers: Vec<Server> },
+    Answers {
+        pid: u32,
+        servers: Vec<Server>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) text: String,
-    /// A process may still compute there.
     pub(crate) is_used: bool,
 }
 
@@ -82,11 +87,9 @@ pub(crate) struct Trouble {
 pub(crate) struct Servers {
     /// The servers' control daemon; 0: in another PID namespace.
     control_daemon: Option<u32>,
-    /// From the last poll that reported servers.
     now: Vec<Server>,
     /// Servers that ended without an observed fault, and when.
     gone: VecDeque<(u64, Server)>,
-    /// Clients that reported 806, and when.
     orphans: VecDeque<(u64, u32)>,
 }
 
@@ -95,7 +98,6 @@ impl Servers {
         &self.now
     }
 
-    /// This client's calls fail with CUDA's 806.
     pub(crate) fn handle_orphan(&mut self, now_ns: u64, pid: u32) {
         push(&mut self.orphans, ORPHANS_MAX, (now_ns, pid));
     }
@@ -219,7 +221,6 @@ mod tests {
     fn a_server_that_ends_when_its_clients_have_left_has_not_died_whether_they_live_or_not() {
         let mut seen = Seen::default();
         assert_eq!(seen.look(&[server(9, false, &[1, 2])]), None);
-        // Both clients have left, and another user's server runs.
         assert_eq!(seen.look(&[server(10, false, &[3])]), None);
         // A lost context, or another server's client, proves nothing about this server.
         seen.lost.insert(1);
@@ -277,7 +278,6 @@ mod tests {
         let mut seen = Seen::default();
         seen.look(&[server(9, false, &[1])]);
         seen.say(1);
-        // A restart between two polls is known to its author.
         assert_eq!(seen.look_at(8, &[]), None);
         let mut seen = Seen::default();
         seen.look(&[server(9, false, &[1])]);

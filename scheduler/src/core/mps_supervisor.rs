@@ -37,8 +37,7 @@ pub(crate) const SILENT_LOOKS: u32 = 3;
 /// Time for a broken server to recover: it waits for its clients to end, then serves again
 /// (NVIDIA's guide on errors of clients).
 pub(crate) const MEND_NS: u64 = 30 * SECOND_NS;
-/// Time for the control daemon to appear after its command returned, which it does once the daemon
-/// listens (its manual page).
+/// Time for the control daemon to appear: its command returns once it listens (manual page).
 pub(crate) const START_NS: u64 = 5 * SECOND_NS;
 /// The longest delay before a restart is 2 to this power, s.
 const POWER_MAX: usize = 6;
@@ -82,7 +81,6 @@ pub(crate) struct Decision {
     pub(crate) wait_ns: u64,
 }
 
-/// State for the next supervising daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Past {
     /// On the daemon's clock, oldest first.
@@ -104,13 +102,11 @@ pub(crate) struct Supervisor {
     was_there: bool,
     /// The first start, by this daemon or in the hour before it.
     started_ns: Option<u64>,
-    /// This daemon started it, and it has not appeared since.
     is_expected: bool,
     due_ns: u64,
     silent: u32,
     trouble: Option<(u64, Trouble)>,
     why: Option<String>,
-    /// A rule orders a restart, used or not.
     is_ordered: bool,
 }
 
@@ -194,7 +190,6 @@ impl Supervisor {
         self.since_ns = now_ns.saturating_sub(START_NS);
     }
 
-    /// Handles a poll. `is_ours`: this daemon supervises.
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,
@@ -350,13 +345,11 @@ impl Supervisor {
         // One without a known id looks the same afterwards.
         self.pid = self.pid.filter(|&pid| pid != 0);
         if let Some((began_ns, _)) = &mut self.trouble {
-            // A new one has its own time to recover.
             *began_ns = now_ns;
         }
         self.start(now_ns, Order::Restart, decision);
     }
 
-    /// Executes a rule's restart, or reports why not.
     fn obey(&mut self, now_ns: u64, is_ours: bool, decision: &mut Decision) {
         let why = match (is_ours, self.pid) {
             (false, _) => "another daemon supervises it",
@@ -463,7 +456,6 @@ pub(crate) struct Seen {
     pub(crate) why: Option<String>,
 }
 
-/// Exchange between the thread that watches MPS and the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Desk {
     /// None if MPS is not managed.
@@ -481,8 +473,7 @@ impl Desk {
         self.is_resumed
     }
 
-    /// A rule orders a restart of MPS, executed by the watching thread. None if this daemon does
-    /// not manage MPS, so that the rule's own commands do it.
+    /// A rule orders a restart from the watching thread; none if this daemon does not manage MPS.
     pub(crate) fn order_restart(&mut self) -> Option<Result<(), String>> {
         let seen = self.seen.as_ref()?;
         if !seen.is_ours {

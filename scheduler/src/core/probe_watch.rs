@@ -22,7 +22,6 @@ pub(crate) struct ProbeNews {
     pub(crate) draft: Option<Draft>,
     /// Why arriving best-effort jobs wait; none: they do not.
     pub(crate) holds: Option<String>,
-    /// The hold includes jobs that ran under an earlier daemon.
     pub(crate) is_for_returned: bool,
     pub(crate) evicts: Option<String>,
     /// A change of the state for the next daemon; the inner none removes the file.
@@ -30,8 +29,7 @@ pub(crate) struct ProbeNews {
 }
 
 impl ProbeWatch {
-    /// Turns the probe off, or sets its bounds. `kept` is the state from the daemon before, if this
-    /// one has just started.
+    /// Turns the probe off, or sets its bounds; `kept`: the previous daemon's state, at the start.
     pub(crate) fn configure(
         &mut self,
         now_ns: u64,
@@ -234,11 +232,9 @@ mod tests {
         assert_eq!(news.evicts.as_deref(), Some(why));
         let kept = news.keep.unwrap().unwrap();
         assert_eq!(kept.state, ProbeState::Overlimit);
-        // Nothing new, but the hold is repeated, in case it was released.
         let news = say(&mut watch, 0.98);
         assert!(news.draft.is_none() && news.evicts.is_none() && news.keep.is_none());
         assert!(news.is_for_returned);
-        // A failed write is retried.
         assert!(watch.note_saved(false) && !watch.note_saved(false));
         assert!(say(&mut watch, 0.98).keep.is_some());
         assert!(!watch.note_saved(true));
@@ -248,7 +244,6 @@ mod tests {
         let mut next = ProbeWatch::default();
         let news = next.configure(0, params, Some(kept));
         assert_eq!(news.holds.as_deref(), Some("the GPU is over its limits"));
-        // Five readings per second count once.
         assert!(next.handle_reading(0, with_memory(0.5), None).is_some());
         let soon_ns = SECOND_NS / 5;
         assert!(

@@ -8,20 +8,18 @@
 //! | `control-daemon` | none has, `[gpu] sharing` is `auto`, and MPS's control daemon answers |
 //! | `assumption` | none has, `auto`, and it does not: time slices |
 //!
-//! **A client's report overrides the configuration**: the driver knows. A configuration that
-//! differs from it is reported, and not followed.
-//!
-//! **The default is time slices**, which is right or cautious in either case: best-effort work then
-//! runs only while high-priority jobs are idle. Under MPS that costs best-effort jobs what they
-//! would get beside busy ones. The opposite error, MPS assumed under time slices, would admit
-//! kernels beside high-priority ones by resource and SMs, which mean nothing there: each takes the
-//! whole GPU from the high-priority job for a slice.
-//!
-//! **If clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`), kernels of some
-//! pairs never overlap, so leases are made as in time slices until clients agree. Whether MPS is
-//! asked before a process is killed depends on that process's own report. A lying client costs
-//! best-effort jobs what time slices cost them. The last reports are kept without clients: the next
-//! ones will most likely report the same.
+//! - **A client's report overrides the configuration**: the driver knows. A configuration that
+//!   differs from it is reported, and not followed.
+//! - **The default is time slices**, which is right or cautious in either case: best-effort work
+//!   then runs only while high-priority jobs are idle. Under MPS that costs best-effort jobs what
+//!   they would get beside busy ones. The opposite error, MPS assumed under time slices, would
+//!   admit kernels beside high-priority ones by resource and SMs, which mean nothing there: each
+//!   takes the whole GPU from the high-priority job for a slice.
+//! - **If clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`), kernels of
+//!   some pairs never overlap, so leases are made as in time slices until clients agree. Whether
+//!   MPS is asked before a process is killed depends on that process's own report. A lying client
+//!   costs best-effort jobs what time slices cost them. The last reports are kept without clients:
+//!   the next ones will most likely report the same.
 
 use policy::Sharing;
 
@@ -32,7 +30,6 @@ use crate::core::event::{Draft, Kind};
 pub(crate) struct Ways {
     /// None: `auto`.
     configured: Option<Sharing>,
-    /// Whether MPS's control daemon answered the last query.
     has_control_daemon: bool,
     heard: Option<Heard>,
     /// Query the control daemon: at the start, or after a client came whose driver does not report.
@@ -76,12 +73,10 @@ impl Ways {
         }
     }
 
-    /// `[gpu] sharing`; none: `auto`.
     pub(crate) fn configured(&self) -> Option<Sharing> {
         self.configured
     }
 
-    /// The way by which leases are made.
     pub(crate) fn in_force(&self) -> Sharing {
         match self.heard {
             Some(Heard::Alike(sharing)) => sharing,
@@ -103,7 +98,6 @@ impl Ways {
         }
     }
 
-    /// Whether MPS shares the GPU among at least some clients.
     pub(crate) fn has_mps(&self) -> bool {
         self.in_force() == Sharing::Mps || self.is_differing()
     }
@@ -112,7 +106,6 @@ impl Ways {
         self.heard == Some(Heard::Differing)
     }
 
-    /// Whether `[gpu] sharing` differs from the clients' reports.
     pub(crate) fn is_wrong(&self) -> bool {
         let Some(Heard::Alike(heard)) = self.heard else {
             return false;
@@ -129,8 +122,8 @@ impl Ways {
         self.has_control_daemon = is_there;
     }
 
-    /// All present clients' reports, after one has come or gone. Returns whether they changed, or
-    /// differ from the configuration.
+    /// All present clients' reports. Returns whether they changed, or differ from the
+    /// configuration.
     pub(crate) fn handle_words(&mut self, words: impl IntoIterator<Item = Sharing>) -> bool {
         let mut words = words.into_iter();
         let Some(first) = words.next() else {

@@ -163,13 +163,10 @@ pub struct Attached {
 pub(crate) struct Job {
     pub(crate) key: JobKey,
     pub(crate) clients: Vec<Client>,
-    /// Totals of departed clients.
     pub(crate) past: Totals,
-    /// Set iff best-effort.
     pub(crate) be_job: Option<BeJob>,
     /// The job's own request target, if it overrides the configuration.
     pub(crate) goal: JobGoal,
-    /// Request durations; empty for a best-effort job.
     pub(crate) requests: Requests,
     pub(crate) slo_watch: SloWatch,
     cap: JobCap,
@@ -189,7 +186,6 @@ pub(crate) struct Client {
     /// The kernel signals the process when its parent ends.
     pub(crate) falls_with_parent: bool,
     pub(crate) sharing: Option<Sharing>,
-    /// The class that it asked for without permission.
     pub(crate) denied: Option<JobClass>,
     pub(crate) page: Mapping<ClientPage>,
     file: (u64, u64),
@@ -198,7 +194,6 @@ pub(crate) struct Client {
     /// Peak of the charge in its page, expected ns ([`Client::page_totals`]).
     charged_ns_most: Cell<u64>,
     is_sticky_taken: bool,
-    /// Set iff high-priority.
     pub(crate) hp_client: Option<Box<HpClient>>,
     /// The goal last passed to the policy; none: the policy's default.
     goal_told: Option<Goal>,
@@ -257,7 +252,6 @@ pub struct State {
     poll_ns: u64,
     unknown_ns: u64,
     on_collectives: OnCollectives,
-    /// Promises to best-effort jobs.
     rules: Vec<JobRule>,
     share: BeShare,
     /// Who may be high-priority; `None`: everybody.
@@ -266,7 +260,6 @@ pub struct State {
     pub(crate) gate: Gate,
     pub(crate) jobs: Vec<Job>,
     pub(crate) ended: VecDeque<EndedJob>,
-    /// GPU time of all jobs ever.
     users: Users,
     pub(crate) hp: HpView,
     /// Next poll while best-effort work waits or runs, from the last decision.
@@ -278,14 +271,12 @@ pub struct State {
     record: Option<Record>,
     /// Set while a trace is taken, and until it is collected.
     trace: Option<Box<Tracing>>,
-    /// Helper threads do not know of the trace yet.
     is_trace_new: bool,
     clients_ever: u64,
     jobs_ever: u64,
     /// Until then clients of the previous daemon may return.
     returning_until_ns: u64,
     is_closed: bool,
-    /// Sticky errors of departed clients, until collected.
     stickies: Vec<Sticky>,
     /// Totals of departed clients' pages, most recent last: the process may return.
     left: VecDeque<((u64, u64), Totals)>,
@@ -293,9 +284,7 @@ pub struct State {
     pub(crate) holds: Holds,
     pub(crate) rejected: Rejected,
     stopping: Stopping,
-    /// Clients that stopped marking requests, until collected.
     marks_news: Vec<Draft>,
-    /// Targets missed or met again, until collected.
     slo_news: Vec<Draft>,
     tuning: Tuning,
     expected: Expected,
@@ -350,8 +339,8 @@ impl State {
         state
     }
 
-    /// A previous daemon existed: its clients return one by one ([`RETURN_NS`]). Best-effort
-    /// clients that come first must not run as if there were no high-priority one.
+    /// A previous daemon's clients return one by one ([`RETURN_NS`]): best-effort ones that come
+    /// first must not run as if alone.
     pub fn expect_returning(&mut self, now_ns: u64) {
         self.returning_until_ns = now_ns.saturating_add(RETURN_NS);
     }
@@ -368,8 +357,8 @@ impl State {
         !self.hp.present && now_ns < self.returning_until_ns
     }
 
-    /// Applies another configuration from the next poll on. If the policy or one of its numbers
-    /// changes, learning about high-priority requests restarts.
+    /// Applies another configuration from the next poll on; a changed policy or number restarts
+    /// learning.
     pub fn reconfigure(&mut self, config: &Config) {
         // A withdrawn promise must not stay in the old gate.
         if *self.gate.policy() != config.policy || promises::differ(&self.rules, &config.jobs) {
@@ -566,7 +555,6 @@ impl State {
         true
     }
 
-    /// Drains the rings of all high-priority clients; returns whether work arrived.
     fn drain(&mut self, now_ns: u64) -> bool {
         let unknown_ns = self.unknown_ns;
         let mut is_busier = false;

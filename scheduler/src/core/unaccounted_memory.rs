@@ -2,21 +2,18 @@
 //! Each process keeps its own account, which lacks memory allocated without the library (switched
 //! off, a static program, a bypassing library) and the driver's own allocations. Once a second the
 //! ledgers are compared with NVML's numbers for each process. No IO: NVML's answers are arguments.
-//!
-//! **A context** takes memory that only NVML reports. Its size is taken to be the least that any
-//! process of a user held outside its account, equal in two of its first polls
-//! ([`Excesses::context_bytes`]). It is measured for each user separately: users control their
-//! accounts, and what one writes there must change nothing for another.
-//!
-//! **Excess** is what exceeds account, context and the operator's slack in two consecutive polls:
-//! between NVML's answer and the account's a process may have freed memory. All memory of a process
-//! of the job that is no client is excess.
-//!
-//! **Eviction**, if so configured: in a job whose memory including excess is over its quota, the
-//! process with most excess is asked to end (SIGTERM) after [`PATIENCE_LOOKS`], and ended after as
-//! many more: a client is drained, then killed, under MPS after MPS was asked to end its work
-//! ([`crate::faults::ending`]). If it cannot be signalled, the next process follows; without room
-//! to end it, the next poll retries.
+//! - **A context** takes memory that only NVML reports. Its size is taken to be the least that any
+//!   process of a user held outside its account, equal in two of its first polls
+//!   ([`Excesses::context_bytes`]). It is measured for each user separately: users control their
+//!   accounts, and what one writes there must change nothing for another.
+//! - **Excess** is what exceeds account, context and the operator's slack in two consecutive polls:
+//!   between NVML's answer and the account's a process may have freed memory. All memory of a
+//!   process of the job that is no client is excess.
+//! - **Eviction**, if so configured: in a job whose memory including excess is over its quota, the
+//!   process with most excess is asked to end (SIGTERM) after [`PATIENCE_LOOKS`], and ended after
+//!   as many more: a client is drained, then killed, under MPS after MPS was asked to end its work
+//!   ([`crate::faults::ending`]). If it cannot be signalled, the next process follows; without room
+//!   to end it, the next poll retries.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +36,6 @@ pub(crate) struct Holding {
     pub(crate) pid: u32,
     /// All of it, context included.
     pub(crate) held_bytes: u64,
-    /// The part for its context.
     pub(crate) context_bytes: u64,
 }
 
@@ -98,7 +94,6 @@ struct Contexts {
 struct Over {
     job: JobKey,
     excess: Excess,
-    /// Consecutive.
     looks: u32,
     is_told: bool,
     looks_asked: Option<u32>,
@@ -118,8 +113,8 @@ const CONTEXT_BYTES_MIN: u64 = 16 << 20;
 const CONTEXT_LOOKS: u32 = 5;
 /// Larger amounts are no context.
 const CONTEXT_BYTES_MAX: u64 = 2 << 30;
-/// Users whose contexts are remembered. When full, the least recently measured is forgotten, users
-/// without an account first.
+/// Users whose contexts are remembered; then the least recently measured goes, without account
+/// first.
 const USERS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +135,6 @@ impl Seen {
 }
 
 impl Excesses {
-    /// Measured size of a context of this user; 0 before.
     pub(crate) fn context_bytes(&self, uid: u32) -> u64 {
         let known = self.contexts.iter().find(|contexts| contexts.uid == uid);
         known.map_or(0, |contexts| contexts.bytes)
@@ -265,7 +259,6 @@ impl Excesses {
         seen.any(|seen| seen.looks < CONTEXT_LOOKS)
     }
 
-    /// Established excess of a job.
     pub(crate) fn of_job(&self, job: &JobKey) -> Vec<Excess> {
         let its = self.over.values().filter(|over| over.job == *job);
         its.filter(|over| over.is_shown())
@@ -283,15 +276,14 @@ impl Excesses {
             .collect()
     }
 
-    /// A process could not be signalled: another one of its job must end.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         if let Some(over) = self.over.get_mut(&pid) {
             over.is_out_of_reach = true;
         }
     }
 
-    /// Asking or killing a process was postponed for lack of room or descriptors: the next poll
-    /// retries. Returns whether that is new.
+    /// Asking or killing was postponed for lack of room or descriptors: the next poll retries. True
+    /// if new.
     pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
         let Some(over) = self.over.get_mut(&pid) else {
             return false;
@@ -452,7 +444,6 @@ mod tests {
         assert_eq!(excesses.of_job(&job("b")), []);
         look(&mut excesses, &held, &[process(7, 900)], &[]);
         assert_eq!(excesses.poll_news(), []);
-        // Excess is forgotten once gone, and reported again if it returns.
         look(&mut excesses, &held, &[process(7, 300)], &[]);
         assert_eq!(excesses.of_job(&job("a")), []);
     }
@@ -506,7 +497,6 @@ mod tests {
             look(&mut excesses, &first, &[process(7, 550)], &[]);
         }
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
-        // Later memory is not the context.
         look(
             &mut excesses,
             &[holding(7, 100, 0)],
@@ -520,7 +510,6 @@ mod tests {
             look(&mut excesses, &held, &listed, &[]);
         }
         assert_eq!(excesses.context_bytes(UID), 420 * MIB);
-        // An account ahead of the device tells nothing about contexts.
         look(&mut excesses, &[holding(9, 100, 0)], &[process(9, 11)], &[]);
         assert_eq!(excesses.context_bytes(UID), 420 * MIB);
     }
@@ -584,7 +573,6 @@ mod tests {
         }
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
         assert_eq!(excesses.context_bytes(UID + 1), 20 * MIB);
-        // A job at its quota is not over it.
         let mut held = held.to_vec();
         held.push(of(UID, 9, 1000));
         for _ in 0..3 {
@@ -596,7 +584,6 @@ mod tests {
         }
         assert_eq!(excesses.contexts.len(), USERS_MAX);
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
-        // The configured size overrides the measured one.
         for _ in 0..3 {
             excesses.handle_look(&Look {
                 before: &held,
@@ -656,9 +643,7 @@ mod tests {
         let asked = [4, 5, 6].map(|at| (at, false));
         let killed = [11, 12, 13].map(|at| (at, true));
         assert_eq!(acts, [asked, killed].concat());
-        // Once until it is done, each time.
         assert_eq!(news, [true, false, true, false]);
-        // After a while within its quota no process must end.
         assert!(excesses.handle_put_off(8, true));
         assert_eq!(excesses.poll_evictions(&balance(300, Some(2000))), []);
         assert!(excesses.handle_put_off(8, true));

@@ -16,16 +16,14 @@
 //! Never named: MPS, graphics, Pillion itself, and ending processes ([`Sight::Exempt`];
 //! [`crate::host::unmanaged`] recognises them). A process leaves the list at the first poll that
 //! does not find it, or finds it a client.
-//!
-//! **Process ids.** NVML may report ids of the host while this daemon is in a container. Its ids
-//! are trusted in the machine's first PID namespace, or once NVML has listed one of our clients
-//! under its id. Until then no process is looked up by id: it is counted, and not named. While
-//! there are clients and NVML lists none of them, clients and strangers are indistinguishable, and
-//! nothing is reported.
-//!
-//! **Eviction**, if so configured: a process that is *surely named* ([`Known::is_sure`]) is asked
-//! to end (SIGTERM) after the rule's grace since it was first seen, and killed [`KILL_NS`] later.
-//! Processes of root only if the rule says so.
+//! - **Process ids.** NVML may report ids of the host while this daemon is in a container. Its ids
+//!   are trusted in the machine's first PID namespace, or once NVML has listed one of our clients
+//!   under its id. Until then no process is looked up by id: it is counted, and not named. While
+//!   there are clients and NVML lists none of them, clients and strangers are indistinguishable,
+//!   and nothing is reported.
+//! - **Eviction**, if so configured: a process that is *surely named* ([`Known::is_sure`]) is asked
+//!   to end (SIGTERM) after the rule's grace since it was first seen, and killed [`KILL_NS`] later.
+//!   Processes of root only if the rule says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +40,7 @@ pub(crate) const GRACE_NS: u64 = 15_000_000_000;
 /// Least polls for such a process: while this daemon is stopped, it has no chance to attach.
 const GRACE_LOOKS: u32 = 10;
 
-/// Processes asked to end, and neither gone nor killed, at once. Limits the harm of a wrong rule
-/// before somebody sees it.
+/// Processes asked to end, neither gone nor killed, at once: limits the harm of a wrong rule.
 const ASKED_MAX: usize = 8;
 
 /// A process counts as a recent client for this long after its connection ended, ns.
@@ -79,7 +76,6 @@ pub(crate) struct Known {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// As NVML reports it.
     pub(crate) pid: u32,
     /// Start in clock ticks since boot; 0 if invisible.
     pub(crate) started_ticks: u64,
@@ -101,7 +97,6 @@ pub(crate) struct Desk {
 pub(crate) struct Eviction {
     pub(crate) process: Named,
     pub(crate) uid: u32,
-    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 
@@ -112,7 +107,6 @@ pub(crate) struct Change {
     pub(crate) gone: Vec<Named>,
 }
 
-/// The strangers of a GPU; see the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     by_pid: BTreeMap<u32, Stranger>,
@@ -122,14 +116,12 @@ pub(crate) struct Strangers {
     is_first_namespace: bool,
     /// Recent clients, and when each was last one.
     clients: BTreeMap<u32, u64>,
-    /// When NVML first listed processes.
     began_ns: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Stranger {
     named: Named,
-    /// Consecutive.
     looks: u32,
     stage: Stage,
 }
@@ -155,7 +147,6 @@ pub(crate) trait Eyes {
 
     fn look_into(&self, pid: u32) -> Sight;
 
-    /// Whether NVML has seen this process compute since the previous poll.
     fn has_computed(&self, pid: u32) -> bool;
 }
 

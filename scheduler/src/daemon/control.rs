@@ -85,7 +85,6 @@ pub(crate) struct Control {
     identity: Identity,
     unheard: VecDeque<Unheard>,
     clients: Vec<Connection>,
-    /// The system had no descriptor left.
     is_accept_paused: bool,
     fd_reaper: Arc<FdReaper>,
     readers: Arc<Mutex<Vec<u32>>>,
@@ -123,10 +122,8 @@ struct Welcomed {
     account: Option<(JobKey, u16)>,
 }
 
-/// A process that asks to attach.
 struct Applicant {
     peer: Peer,
-    /// None if its process is invisible from here.
     process: Option<OwnedFd>,
     owner: Owner,
 }
@@ -372,8 +369,8 @@ impl Control {
         }
     }
 
-    /// The class of a process: best-effort if it asks for high priority without permission.
-    /// Refused, it would run unmanaged, and harm the jobs that the list protects.
+    /// Best-effort if it asks for high priority without permission: refused, it would run unmanaged
+    /// and harm the jobs that the list protects.
     fn class_for(&self, applicant: &Applicant, attach: &Attach) -> JobClass {
         let asked = attach.class;
         if asked != JobClass::HighPriority || self.may_be_high_priority(&applicant.owner) {

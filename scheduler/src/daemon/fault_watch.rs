@@ -58,7 +58,6 @@ pub(crate) struct FaultWatch {
     doings: Doings,
     /// None on the virtual clock, and while the device is released.
     meter: Option<Meter>,
-    /// Number of the device's opening, at the last poll.
     opened: Option<u64>,
     ecc: Option<Ecc>,
     progress: Option<(u64, Progress)>,
@@ -75,7 +74,6 @@ struct Looked {
     use_ns: u64,
     ecc_ns: u64,
     control_daemon_ns: Option<u64>,
-    /// When a job was last ended for another share of the SMs.
     stale_ns: Option<u64>,
 }
 
@@ -107,7 +105,6 @@ impl FaultWatch {
         watch
     }
 
-    /// Whether MPS shares the GPU, by clients' reports, else by its control daemon.
     fn look_at_sharing(&mut self) {
         let now_ns = self.clock.now_ns();
         // Clients whose drivers do not report may come without end.
@@ -293,8 +290,8 @@ impl FaultWatch {
         self.poll_meter(now_ns, faults);
     }
 
-    /// Ends a job that its supervisor then restarts with another share of the SMs; one at a time,
-    /// so that not all are away at once.
+    /// Ends one job at a time, for its supervisor to restart it with another share of the SMs: not
+    /// all are away at once.
     fn look_at_share(&mut self, now_ns: u64) {
         // A static partition is the operator's: a job has it from start to end.
         if self.mps.static_partitioning {
@@ -316,7 +313,6 @@ impl FaultWatch {
         }
     }
 
-    /// Ends all best-effort jobs. One that cannot be ended waits like newly arriving ones.
     fn end_best_effort(&mut self, why: &str) {
         let jobs = self.shared.state().best_effort_jobs();
         for key in jobs {

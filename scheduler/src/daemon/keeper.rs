@@ -6,11 +6,10 @@
 //! brought a notebook, the connection stays open, and its end signals the end of the process. The
 //! notebook is then read, and every [`READ_EVERY_NS`] before, so that a power failure does not lose
 //! a run of weeks.
-//!
-//! **In turns.** In each turn this thread answers one process of each user, and reads one notebook:
-//! that of the next user with one due. So whatever one user does, another's request waits for one
-//! notebook of each user at most (some 0.3 s each at the longest). A process that runs a program
-//! which has just ended is answered once that run's note is saved.
+//! - **In turns.** In each turn this thread answers one process of each user, and reads one
+//!   notebook: that of the next user with one due. So whatever one user does, another's request
+//!   waits for one notebook of each user at most (some 0.3 s each at the longest). A process that
+//!   runs a program which has just ended is answered once that run's note is saved.
 //!
 //! The disk may be slow or full: only this thread waits for it. A requester goes on without an
 //! answer after a quarter of a second. A failure to save is an event, once until saving succeeds
@@ -49,8 +48,8 @@ const READ_EVERY_NS: u64 = 60_000_000_000;
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 30;
 
-/// Time to read notebooks when the daemon ends, ns: what is not saved by then is reported before
-/// the daemon's end, which waits for 2 s ([`crate::daemon`]).
+/// Time to read notebooks at the daemon's end, ns: the rest is reported before [`crate::daemon`]'s
+/// 2 s are over.
 const AT_END_NS: u64 = 1_200_000_000;
 const PAUSE_NS: u64 = 500_000_000;
 
@@ -229,7 +228,7 @@ impl Keeper {
     }
 
     /// Reads one notebook, in turns as before; false if none is left. Retries while another daemon
-    /// writes, which may be ending too.
+    /// writes.
     fn keep_at_end(&mut self) -> bool {
         let Some(place) = self.next() else {
             return false;
@@ -377,8 +376,8 @@ impl Keeper {
         next_due(due, self.last_uid, self.clock.now_ns())
     }
 
-    /// Saves a notebook's news, and forgets an ended process. Returns whether another daemon is
-    /// writing, so that it must retry.
+    /// Saves a notebook's news, and forgets an ended process. True: another daemon writes, so
+    /// retry.
     fn keep(&mut self, place: usize) -> bool {
         let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {
@@ -445,7 +444,6 @@ impl Keeper {
 }
 
 impl Session {
-    /// Saves the news; `None` if there is none that is a profile.
     fn keep(&mut self, store: &LearntStore) -> io::Result<Option<Kept>> {
         let Note { number, text } = match notebook::read(&self.notebook) {
             Ok(Some(note)) if note.number != self.kept => note,

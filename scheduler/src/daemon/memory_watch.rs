@@ -81,7 +81,6 @@ pub(crate) struct Watch {
     clock: Clock,
     compared_ns: Option<u64>,
     unmanaged: UnmanagedWatch,
-    /// Number of the device's opening, at the last poll.
     opened: Option<u64>,
 }
 
@@ -146,7 +145,6 @@ impl Watch {
         }
     }
 
-    /// Whether to ask NVML who uses the GPU: not if it is missing.
     fn is_watching(&self) -> bool {
         !self.shared.clock().is_virtual() && !matches!(self.nvml, Nvml::Missing)
     }
@@ -231,9 +229,9 @@ impl Watch {
             Some(client) => Ok(client),
             None => open(pid).and_then(|process| match real_uid(pid) == Some(job.uid) {
                 true => Ok(Arc::new(process)),
-                // The job of the process follows from data that the job can write, and from
-                // descent; its user is known from the kernel. Checked after opening its descriptor:
-                // a later process of that id is never signalled.
+                // A job can write the data that names its process; its user is known from the
+                // kernel. Checked after opening the descriptor: a later process of that id is never
+                // signalled.
                 false => Err(Errno::PERM),
             }),
         };

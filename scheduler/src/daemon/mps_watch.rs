@@ -93,7 +93,6 @@ impl MpsWatch {
         }
     }
 
-    /// Polls once, and returns the time to the next poll, ns.
     fn look(&mut self) -> u64 {
         let was_ours = self.lock.is_held();
         let is_ours = self.lock.try_hold();
@@ -152,7 +151,6 @@ impl MpsWatch {
         }
     }
 
-    /// On the daemon's clock, ns, and in seconds since 1970.
     fn now(&self) -> (u64, u64) {
         (self.clock.now_ns(), unix_ms() / 1_000)
     }

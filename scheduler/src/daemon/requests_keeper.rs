@@ -17,7 +17,6 @@ const EVERY: Duration = Duration::from_secs(10);
 pub(super) struct RequestsKeeper {
     shared: Arc<Shared>,
     file: RequestsFile,
-    /// A file exists; it is removed with the last client that marked requests.
     has_written: bool,
     is_told: bool,
 }

@@ -1,4 +1,6 @@
-//! State shared by the daemon's threads, and its lock order.
+//! State shared by the daemon's threads, and its lock order. Leaf locks, under which nothing else
+//! may be locked: `device`, `probe`, `unmanaged`, the events, the fault thread's messages, and
+//! MPS's desk.
 
 use std::collections::VecDeque;
 use std::io::{self};
@@ -55,7 +57,6 @@ impl Inbox {
         self.trouble = Some(why);
     }
 
-    /// A process that was asked to end for its memory, and did not. Returns whether there was room.
     pub(crate) fn put_evicted(&mut self, evicted: Evicted) -> bool {
         let has_room = self.evicted.len() < ENDINGS_MAX;
         if has_room {
@@ -95,18 +96,15 @@ pub(crate) struct Shared {
     /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
     pub(super) telemetry: Bell,
-    /// Readings of the device. A leaf lock: lock nothing else under it.
     pub(super) device: Mutex<DeviceWatch>,
-    /// The probe. A leaf lock: lock nothing else under it.
     pub(super) probe: Mutex<ProbeWatch>,
     /// Held by a change of the probe until its consequences are done. Lock it before all others.
     pub(super) probe_turn: Mutex<()>,
     pub(super) probe_file: ProbeFile,
     pub(super) mps: Mutex<Desk>,
     pub(super) mps_bell: OwnedFd,
-    /// Processes outside Pillion, and the rule for them. A leaf lock: lock nothing else under it.
+    /// Processes outside Pillion, and the rule for them.
     pub(super) unmanaged: Mutex<unmanaged::Desk>,
-    /// The configuration in force, for readers; empty if none was given.
     pub(super) settings: Mutex<String>,
 }
 
@@ -121,12 +119,10 @@ impl Shared {
         self.ledgers.lock()
     }
 
-    /// Locks the events. A leaf lock: lock nothing else under it.
     pub(crate) fn events(&self) -> MutexGuard<'_, Events> {
         self.events.lock()
     }
 
-    /// Locks the messages for the fault thread. A leaf lock: lock nothing else under it.
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock()
     }
@@ -214,7 +210,6 @@ impl Shared {
         }
     }
 
-    /// Locks MPS's state and requests. A leaf lock: lock nothing else under it.
     pub(crate) fn mps_desk(&self) -> MutexGuard<'_, Desk> {
         self.mps.lock()
     }
@@ -227,7 +222,6 @@ impl Shared {
         let _ = rustix::io::write(&self.mps_bell, &1_u64.to_ne_bytes());
     }
 
-    /// Reports lost clients whose server is unreachable to the thread that watches MPS.
     pub(crate) fn note_orphans(&self, stickies: &[Sticky]) {
         let orphans = stickies
             .iter()
@@ -361,9 +355,8 @@ impl Shared {
         }
     }
 
-    /// Reports jobs refused for collective kernels, clients that stopped marking requests, jobs
-    /// whose target has no effect on unmarked requests, results of searches for batches, and
-    /// targets missed or met again.
+    /// Reports news of clients: collectives, marks, unmarked targets, batches, targets missed or
+    /// met.
     pub(crate) fn tell_of_clients(&self) {
         let news = {
             let mut state = self.state();
@@ -409,7 +402,6 @@ impl Shared {
         self.tell(Draft::new(kind, text));
     }
 
-    /// Readable once there is memory to watch, or to watch closely.
     pub(crate) fn leaving_fd(&self) -> BorrowedFd<'_> {
         self.leaving.as_fd()
     }

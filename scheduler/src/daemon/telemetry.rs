@@ -37,7 +37,6 @@ struct Opened {
     uses: Option<Uses>,
     gauges: Option<Gauges>,
     gpm: Option<Gpm>,
-    /// Held while they are open.
     user: User,
 }
 

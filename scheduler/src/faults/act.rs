@@ -1,12 +1,10 @@
 //! Actions on faults that take long: ending a job's processes, restarting MPS. Nobody waits for
 //! them.
-//!
-//! **Ending a job**: see [`super::ending`].
-//!
-//! **Restarting MPS** runs commands: programs with arguments, without a shell, with the daemon's
-//! own rights, in their own process group and with output to the daemon's log. A late command is
-//! killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of them for
-//! faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for the GPU's own.
+//! - **Ending a job**: see [`super::ending`].
+//! - **Restarting MPS** runs commands: programs with arguments, without a shell, with the daemon's
+//!   own rights, in their own process group and with output to the daemon's log. A late command is
+//!   killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of them for
+//!   faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for the GPU's own.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -211,15 +209,14 @@ impl Doings {
         Ok(())
     }
 
-    /// These processes wait for MPS to be asked; applies to those being ended.
     pub(crate) fn handle_overdue(&mut self, now_ns: u64, pids: &[u32]) {
         for ending in &mut self.endings {
             ending.handle_overdue(now_ns, pids);
         }
     }
 
-    /// Continues all actions, with results in `outcomes`. Calls `handle_spared` with a process
-    /// whose work MPS has ended, before it is killed. Returns the processes to ask to drain.
+    /// Continues all actions; `outcomes` gets results, `handle_spared` a process whose work MPS has
+    /// ended, before its kill. Returns the processes to ask to drain.
     pub(crate) fn poll(
         &mut self,
         now_ns: u64,

@@ -24,7 +24,6 @@ pub(super) type Answer = Result<(), String>;
 #[derive(Debug)]
 pub(super) struct Asker {
     command: Vec<String>,
-    /// None before the first use.
     thread: Option<Asked<Question, Answer>>,
     current: Option<u32>,
     turns: BTreeMap<u32, u64>,

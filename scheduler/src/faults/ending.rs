@@ -1,12 +1,12 @@
 //! Ends a job, or one process of it, step by step; nobody waits for it.
-//!
-//! **A job** is ended as by `pillion stop`: SIGTERM, on which it may save its state; after the
-//! grace its processes are asked to stop launching and to die once nothing is in flight; then
-//! SIGKILL, under MPS only after MPS was asked to end the work in flight ([`super::asking`]). For a
-//! process whose own drain times out earlier ([`Overdue`]) MPS is asked at once, and it is killed
-//! alone; if MPS refuses, it keeps the others' grace, as its work may still end by itself. Only
-//! clients at the begin are ended: the job's supervisor may start new ones meanwhile. An evicted
-//! process (for its memory, or as unmanaged) that did not end when asked takes the same steps.
+//! - **A job** is ended as by `pillion stop`: SIGTERM, on which it may save its state; after the
+//!   grace its processes are asked to stop launching and to die once nothing is in flight; then
+//!   SIGKILL, under MPS only after MPS was asked to end the work in flight ([`super::asking`]). For
+//!   a process whose own drain times out earlier ([`Overdue`]) MPS is asked at once, and it is
+//!   killed alone; if MPS refuses, it keeps the others' grace, as its work may still end by itself.
+//!   Only clients at the begin are ended: the job's supervisor may start new ones meanwhile. An
+//!   evicted process (for its memory, or as unmanaged) that did not end when asked takes the same
+//!   steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -50,7 +50,6 @@ pub(super) struct Ending {
     overdue: Vec<Overdue>,
 }
 
-/// A process that a signal asked to end, and that has work in flight after its drain timeout.
 #[derive(Debug)]
 struct Overdue {
     pid: u32,
@@ -60,7 +59,6 @@ struct Overdue {
     is_settled: bool,
 }
 
-/// A process that was asked to end by rule, in vain.
 #[derive(Debug)]
 pub(crate) struct Evicted {
     pub(crate) job: JobKey,
@@ -163,7 +161,6 @@ impl Ending {
         }
     }
 
-    /// Time left for MPS's answer, ns.
     pub(super) fn left_ns(&self, now_ns: u64) -> u64 {
         let of_current = self.unasked.first();
         let is_its = |overdue: &&Overdue| of_current == Some(&overdue.pid);
@@ -257,7 +254,6 @@ impl Ending {
         }
     }
 
-    /// Returns whether it continues.
     pub(super) fn poll(
         &mut self,
         now_ns: u64,

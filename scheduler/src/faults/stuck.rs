@@ -20,7 +20,6 @@ pub(crate) enum News {
 }
 
 impl Stuck {
-    /// Handles the utilisation, percent, and the clients' progress at `now_ns`.
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,
@@ -62,9 +61,8 @@ struct StillJob {
 }
 
 impl StuckJobs {
-    /// Handles the progress of all clients and of the best-effort jobs at `now_ns`. A job is stuck
-    /// if it makes no progress for `limit_ns` while others do: if nobody does, the GPU is
-    /// ([`Stuck`]).
+    /// Progress of all clients and of the best-effort jobs at `now_ns`. A job is stuck without
+    /// progress for `limit_ns` while others progress: if nobody does, the GPU is ([`Stuck`]).
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,

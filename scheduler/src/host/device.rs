@@ -42,8 +42,7 @@ use crate::host::nvml;
 const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` (cuda.h).
 const ATTRIBUTE_SMS: c_int = 16;
-/// Exported only by the software GPU's driver (`softgpu/driver`): whether priorities between blocks
-/// of different processes work.
+/// Only in the software GPU's driver (`softgpu/driver`): whether priorities between blocks work.
 const BLOCK_PRIORITY: &str = "softgpu_block_priority";
 /// Length of the text buffer; NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96.
 const TEXT_BYTES: usize = 256;
@@ -117,8 +116,7 @@ type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
 type GetBytes = unsafe extern "C" fn(*mut usize, c_int) -> c_uint;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
 
-/// The driver library's file, by the path under which this process's loader finds it, without
-/// resolving links; `None` if the loader reports none.
+/// The driver library's file by the loader's path, links unresolved; `None` if unreported.
 /// # Errors
 /// See [`DeviceError`].
 pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
@@ -135,8 +133,7 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     Ok(path.map(|path| OsStr::from_bytes(path.to_bytes()).into()))
 }
 
-/// The newest CUDA version that the driver supports, from `cuDriverGetVersion`: 1000 times the
-/// major number plus 10 times the minor.
+/// The newest CUDA version of the driver, by `cuDriverGetVersion`: 1000 × major + 10 × minor.
 /// # Errors
 /// See [`DeviceError`].
 pub fn driver_version() -> Result<u32, DeviceError> {
@@ -308,7 +305,6 @@ impl Driver {
         Ok(u32::try_from(version).unwrap_or(0))
     }
 
-    /// `None` if the driver does not export it.
     fn block_priority(&self, device: c_int) -> Option<bool> {
         let get: Get = self.symbol(BLOCK_PRIORITY).ok()?;
         let mut value = 0;

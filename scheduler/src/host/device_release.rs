@@ -110,9 +110,7 @@ impl DeviceRelease {
         is_news
     }
 
-    /// Begins to reopen the device.
-    /// # Errors
-    /// Another attempt is under way.
+    /// Begins to reopen the device; fails while another attempt is under way.
     pub(crate) fn reopen(self: &Arc<Self>) -> Result<Reopening, String> {
         let mut held = self.held.lock();
         if std::mem::replace(&mut held.is_reopening, true) {
@@ -125,9 +123,6 @@ impl DeviceRelease {
         })
     }
 
-    /// The device is back.
-    /// # Errors
-    /// It was released again meanwhile.
     pub(crate) fn hold(&self, Reopened(reopening): Reopened) -> Result<(), String> {
         let mut held = self.held.lock();
         let is_current = held.releases == reopening.user.releases;
@@ -145,8 +140,6 @@ impl DeviceRelease {
 
 impl Reopening {
     /// Asks NVML for the device with this UUID. The driver decides how long that takes.
-    /// # Errors
-    /// NVML does not find it.
     pub(crate) fn open(self, uuid: &str) -> Result<Reopened, String> {
         match Processes::open(uuid).and_then(|processes| processes.list()) {
             Ok(_) => {}

@@ -97,8 +97,6 @@ impl DrainMarker {
     }
 
     /// Writes that the GPU is drained, for this reason, and whether its device is released.
-    /// # Errors
-    /// The file cannot be written: the next daemon will not know.
     pub(crate) fn keep(&self, why: &str, is_released: bool) -> io::Result<()> {
         self.remove()?;
         // An interruption here leaves an empty file: drained all the same.
@@ -113,9 +111,6 @@ impl DrainMarker {
         }
     }
 
-    /// Removes the file.
-    /// # Errors
-    /// The file remains: the next daemon will drain the GPU again.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -41,15 +41,14 @@ const OF_USER_USUAL_MAX: usize = 64;
 const OF_USER_MAX: usize = 512;
 /// Kept descriptors of one user, including connections with untaken descriptors.
 const OF_USER_KEPT_MAX: usize = KEPT_MAX / 4 * 3;
-/// Of all users.
 const KEPT_MAX: usize = 2_048;
 
 /// Size of what clients legitimately bring: their page, and the job's ledger.
 const MEMORY_BYTES_MAX: i64 = size_of::<ClientPage>() as i64;
 const _: () = assert!(size_of::<LedgerPage>() <= size_of::<ClientPage>());
 
-/// Memory of such a file, bytes: four huge pages, where the system makes memory files of these
-/// (tmpfs(5), `shmem_enabled`).
+/// Memory of such a file: four huge pages, where memory files have these (tmpfs(5),
+/// `shmem_enabled`).
 const PAGES_BYTES_MAX: i64 = 8 << 20;
 /// Unit of `st_blocks`, bytes (stat(3type)).
 const BLOCK_BYTES: i64 = 512;
@@ -81,7 +80,6 @@ impl Waiting {
     }
 }
 
-/// The thread that closes peers' descriptors.
 #[derive(Debug)]
 pub(crate) struct FdReaper {
     queue: Sender<(u32, OwnedFd)>,
@@ -91,8 +89,6 @@ pub(crate) struct FdReaper {
 
 impl FdReaper {
     /// Starts the thread. It ends some time after this is dropped, without delaying the drop.
-    /// # Errors
-    /// The system has no thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (queue, sent) = channel::<(u32, OwnedFd)>();
         let waiting = Arc::new(Mutex::new(Waiting::default()));
@@ -159,9 +155,7 @@ impl UntrustedSocket {
 
     /// Receives one packet, and its memory files, whose content is not checked. For a user with
     /// [`OF_USER_MAX`] queued it returns the same packet each time, and leaves its descriptors in
-    /// the connection.
-    /// # Errors
-    /// The system's error, including an empty socket.
+    /// the connection. Error: the system's error, including an empty socket.
     pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         if self.fd_reaper.is_full(self.uid) {
             return Ok((self.peek()?, Vec::new()));
@@ -175,8 +169,8 @@ impl UntrustedSocket {
         Ok((packet, memory))
     }
 
-    /// The next packet, which stays in the connection: receiving it without its descriptors would
-    /// make the kernel close them here.
+    /// The next packet, left in the connection: receiving it would make the kernel close
+    /// descriptors here.
     fn peek(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; PACKET_BYTES_MAX];
         let received = rustix::io::retry_on_intr(|| {
@@ -293,7 +287,6 @@ mod tests {
         let (client, line) = listening.connected(ANNE);
         let (endless, _tcp) = endless_to_close();
         send(&client, b"x", &[endless.as_fd()]).unwrap();
-        // Not the last descriptor: the packet holds another.
         drop(endless);
         line.receive().unwrap();
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
@@ -324,7 +317,6 @@ mod tests {
             assert_eq!((packet.as_slice(), memory.len()), (&b"y"[..], 0));
         }
         assert_eq!(listening.pages_of(ANNE), 0);
-        // Her connections are closed by the thread: this one, and the one with her page.
         drop(line);
         assert_eq!(listening.waiting(ANNE), kept + 2);
         assert_eq!(listening.pages_of(BOB), 1);

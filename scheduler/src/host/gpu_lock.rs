@@ -35,9 +35,9 @@ use crate::host::socket::SocketError;
 #[derive(Debug)]
 pub struct GpuLock {
     socket: Arc<OwnedFd>,
-    /// Accepts every connection, so that the peer learns from the kernel who listens. Left waiting,
-    /// peers would soon exhaust the backlog, and a peer that cannot connect takes us for no daemon.
-    /// None where another process has the name.
+    /// Accepts every connection, so that the peer learns from the kernel who listens: waiting peers
+    /// would exhaust the backlog, and take us for no daemon. None where another process has the
+    /// name.
     porter: Option<JoinHandle<()>>,
 }
 
@@ -191,7 +191,6 @@ impl Holder {
         is_ours || self.pid.is_none_or(is_called_pilliond)
     }
 
-    /// Process id, command line, and the user if not ours.
     fn words(&self) -> String {
         let own = rustix::process::getuid().as_raw();
         let of = match self.uid {
@@ -214,8 +213,8 @@ impl Holder {
     }
 }
 
-/// Whether a process runs a program of our name, or exists and hides what it runs (`hidepid` of
-/// proc(5)). False for one that has ended meanwhile.
+/// Runs a program of our name, or exists and hides it (`hidepid` of proc(5)); false if it has
+/// ended.
 fn is_called_pilliond(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => name.starts_with("pilliond"),
@@ -239,8 +238,8 @@ fn listener_of(name: &SocketAddrUnix) -> Option<Holder> {
     })
 }
 
-/// The process with the name's socket, among those whose descriptors are visible: our own user's,
-/// and with the right to trace, all (proc_pid_net(5), proc_pid_fd(5)).
+/// The owner of the name's socket among visible descriptors: our own user's, and with the right to
+/// trace all (proc_pid_net(5), proc_pid_fd(5)).
 fn owner_of(uuid: &str) -> Option<Holder> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = format!("@pillion/{uuid}");
@@ -282,13 +281,11 @@ mod tests {
 
     #[test]
     fn a_gpu_is_claimed_once_and_again_when_it_was_given_up() {
-        // A name of this process, so that concurrent test runs do not collide.
         let uuid = format!("GPU-claim-{}", std::process::id());
         let claim = GpuLock::take(&uuid).unwrap();
         let error = GpuLock::take(&uuid).unwrap_err().to_string();
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
-        // A service manager retries: each attempt is answered.
         for _ in 0..4 * BACKLOG {
             let error = GpuLock::take(&uuid).unwrap_err().to_string();
             assert!(error.starts_with(&expected), "{error}");

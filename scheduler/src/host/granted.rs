@@ -40,9 +40,7 @@ impl GrantedFile {
         &self.path
     }
 
-    /// Whether this was promised to a job.
-    /// # Errors
-    /// The file belongs to another user, or is unreadable.
+    /// Whether this was promised to a job, by a file of the daemon's user or root.
     pub(crate) fn is_granted(&self, uid: u32, job: &str, word: u64) -> io::Result<bool> {
         let line = format!("{}{word}", begin(uid, job));
         let text = private_file::read(&self.path, FILE_BYTES_MAX)?;
@@ -50,8 +48,6 @@ impl GrantedFile {
     }
 
     /// Users with a line for a job of that id.
-    /// # Errors
-    /// As of [`Self::is_granted`].
     pub(crate) fn users_of(&self, job: &str) -> io::Result<Vec<u32>> {
         let text = private_file::read(&self.path, FILE_BYTES_MAX)?.unwrap_or_default();
         let users = text.lines().filter_map(|line| {
@@ -61,12 +57,10 @@ impl GrantedFile {
         Ok(users.collect())
     }
 
-    /// Writes these jobs' promises; none: no promise. `known` are the jobs that this daemon knows,
-    /// and whether any process is left: lines of ended ones are removed. An unknown job may not
-    /// have attached to this daemon yet: its line is removed only for lack of room, and before
-    /// others.
-    /// # Errors
-    /// The file cannot be read or written. The old one remains.
+    /// Writes these jobs' promises; none: no promise. `known` are this daemon's jobs, and whether
+    /// any process is left: lines of ended ones are removed. An unknown job may not have attached
+    /// yet: its line is removed only for lack of room, and before others. On an error the old file
+    /// remains.
     pub(crate) fn keep(
         &self,
         promised: &[(JobKey, Option<u64>)],

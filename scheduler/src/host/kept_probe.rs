@@ -47,9 +47,7 @@ impl ProbeFile {
         &self.path
     }
 
-    /// The content, as of `unix_ms`; none without a file.
-    /// # Errors
-    /// It belongs to another user, is unreadable, or invalid.
+    /// The content, as of `unix_ms`; none without a file, an error for an unusable one.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Option<KeptProbe>> {
         let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
             return Ok(None);
@@ -82,9 +80,7 @@ impl ProbeFile {
         }))
     }
 
-    /// Replaces the file at `unix_ms`, or removes it for none.
-    /// # Errors
-    /// The file cannot be written. The old one remains.
+    /// Replaces the file at `unix_ms`, or removes it for none. On an error the old one remains.
     pub(crate) fn write(&self, kept: Option<&KeptProbe>, unix_ms: u64) -> io::Result<()> {
         let Some(kept) = kept else {
             return private_file::remove(&self.path);
@@ -131,7 +127,6 @@ mod tests {
             ..kept.clone()
         };
         assert_eq!(file.read(NOW_MS + 10_000).unwrap(), Some(older));
-        // A clock that was set back makes ages zero, not negative.
         let now = file.read(NOW_MS - 90_000).unwrap().unwrap();
         assert_eq!(now.entered_ns, [0, 0]);
         file.write(None, NOW_MS).unwrap();

@@ -63,9 +63,7 @@ impl RequestsFile {
         &self.path
     }
 
-    /// The content, if still valid at `unix_ms`.
-    /// # Errors
-    /// It belongs to another user, is unreadable, or invalid.
+    /// The content, if still valid at `unix_ms`; an error for an unusable file.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Vec<KeptRequests>> {
         let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
             return Ok(Vec::new());
@@ -86,9 +84,7 @@ impl RequestsFile {
         }
     }
 
-    /// Replaces the file at `unix_ms`, or removes it for none.
-    /// # Errors
-    /// The file cannot be written. The old one remains.
+    /// Replaces the file at `unix_ms`, or removes it for none. On an error the old one remains.
     pub(crate) fn write(&self, all: Vec<KeptRequests>, unix_ms: u64) -> io::Result<()> {
         if all.is_empty() {
             return private_file::remove(&self.path);

@@ -10,24 +10,21 @@
 //! and the length of the rest ([`Heading`]), so that listing reads no profile. The daemons of a
 //! machine's GPUs share the folder, so that a program that ran on one GPU is known on its
 //! neighbour.
-//!
-//! **Atomic.** A file is written beside the folders and renamed, so a daemon that is killed at any
-//! instant leaves the old one or the new one, and the next daemon overwrites a half-written file.
-//! All changes happen under one lock for each model of GPU: of two daemons that write at once the
-//! later one reads what the earlier one wrote. Without the lock nothing is written
-//! ([`LOCK_TRIES`]). A text is parsed again before it is written.
-//!
-//! **Bounds.** [`PROGRAMS_MAX`] programs and [`BYTES_MAX`] bytes of one user, and four times as
-//! much of all users. Beyond it the least recently used file of the user with most is removed. A
-//! file has at most [`FILE_BYTES_MAX`] bytes.
-//!
-//! **Trust.** A process's notes are parsed, bounded and rewritten: none of its text reaches the
-//! disk unchanged. It can spoil the knowledge about its own user's programs, and nobody else's. All
-//! folders from the configured one on must belong to the daemon's user, and be writable by nobody
-//! else; those made here are readable by nobody else.
-//!
-//! **Damage.** An invalid file counts as missing, and the next run replaces it. A file that cannot
-//! be read at present (disk failure, no memory) may be valid: it stays, and nothing is saved.
+//! - **Atomic.** A file is written beside the folders and renamed, so a daemon that is killed at
+//!   any instant leaves the old one or the new one, and the next daemon overwrites a half-written
+//!   file. All changes happen under one lock for each model of GPU: of two daemons that write at
+//!   once the later one reads what the earlier one wrote. Without the lock nothing is written
+//!   ([`LOCK_TRIES`]). A text is parsed again before it is written.
+//! - **Bounds.** [`PROGRAMS_MAX`] programs and [`BYTES_MAX`] bytes of one user, and four times as
+//!   much of all users. Beyond it the least recently used file of the user with most is removed. A
+//!   file has at most [`FILE_BYTES_MAX`] bytes.
+//! - **Trust.** A process's notes are parsed, bounded and rewritten: none of its text reaches the
+//!   disk unchanged. It can spoil the knowledge about its own user's programs, and nobody else's.
+//!   All folders from the configured one on must belong to the daemon's user, and be writable by
+//!   nobody else; those made here are readable by nobody else.
+//! - **Damage.** An invalid file counts as missing, and the next run replaces it. A file that
+//!   cannot be read at present (disk failure, no memory) may be valid: it stays, and nothing is
+//!   saved.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -200,8 +197,7 @@ impl LearntStore {
     }
 
     /// Merges a run's notes into its program's knowledge, which stays if the notes are rejected.
-    /// # Errors
-    /// The disk is full, a folder is not the daemon's alone, or another system error; kind
+    /// Error: the disk is full, a folder is not the daemon's alone, or another system error; kind
     /// [`io::ErrorKind::WouldBlock`] if another daemon is writing. The old knowledge remains.
     pub(crate) fn keep(&self, uid: u32, program: &str, now: Profile) -> io::Result<Kept> {
         self.make_folders(&self.folder)?;
@@ -364,7 +360,6 @@ impl LearntStore {
         Ok(())
     }
 
-    /// Removes a file, and its user's folder with the last one.
     fn remove(&self, entry: &Entry) -> io::Result<()> {
         match fs::remove_file(&entry.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -435,9 +430,7 @@ fn text_of(file: File) -> io::Result<String> {
     Ok(text)
 }
 
-/// The file of `program` at `path`.
-/// # Errors
-/// It cannot be read at present.
+/// The file of `program` at `path`; an error if it cannot be read at present.
 fn before(path: &Path, program: &str) -> io::Result<Before> {
     let text = match open(path).and_then(text_of) {
         Ok(text) => text,
@@ -489,9 +482,7 @@ fn heading_of(text: &str, bytes: u64) -> Option<Heading> {
     (whole == Some(bytes)).then_some(heading)
 }
 
-/// The lock of a model's folder.
-/// # Errors
-/// Kind [`io::ErrorKind::WouldBlock`] if another daemon holds it.
+/// Locks a model's folder; [`io::ErrorKind::WouldBlock`] if another daemon holds the lock.
 fn lock(folder: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options

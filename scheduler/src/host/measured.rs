@@ -73,7 +73,6 @@ pub fn folder() -> PathBuf {
     state.unwrap_or_default().join("pillion")
 }
 
-/// The file's text; none without a file.
 fn text_of(path: &Path) -> io::Result<Option<String>> {
     // Do not follow a link, nor wait for a FIFO, in its place.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
@@ -140,7 +139,6 @@ fn parse(path: &Path, text: &str, gpu: &Gpu) -> Result<bool, String> {
     Ok(file.block_priority)
 }
 
-/// As people write it.
 fn cuda_version(number: u64) -> String {
     format!("{}.{}", number / 1_000, number % 1_000 / 10)
 }

@@ -134,9 +134,7 @@ impl Control {
         })
     }
 
-    /// The control daemon's answer to one command, by `end_ns`.
-    /// # Errors
-    /// The reason, as text.
+    /// The control daemon's answer to one command, by `end_ns`; else the reason, as text.
     pub(crate) fn ask(
         &mut self,
         command: &[String],
@@ -170,9 +168,7 @@ impl Control {
         }
     }
 
-    /// Runs a program that reads `input`, until `end_ns` at most. Its output goes to our log.
-    /// # Errors
-    /// Why it did not end well, as text.
+    /// Runs a program that reads `input`, until `end_ns` at most; its output goes to our log.
     pub(crate) fn run(
         &mut self,
         command: &[String],
@@ -199,13 +195,11 @@ impl Control {
         wait_until_ended(clock, process, end_ns, self.stop.as_ref())
     }
 
-    /// Waits for a killed process that is no child of ours.
     pub(crate) fn wait_for(&self, process: &OwnedFd, clock: &Clock) {
         let end_ns = clock.now_ns().saturating_add(KILLED_NS);
         wait_until_ended(clock, process, end_ns, self.stop.as_ref());
     }
 
-    /// Starts a program, unless the previous one still runs.
     fn spawn(
         &mut self,
         command: &[String],
@@ -267,7 +261,6 @@ fn numbers_of(answer: &str) -> impl Iterator<Item = u32> + '_ {
     firsts.filter_map(|word| word.parse().ok())
 }
 
-/// Output of the control daemon's program, after a successful end.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     output: String,
@@ -286,7 +279,6 @@ impl Answer {
         numbers_of(&self.output)
     }
 
-    /// Whether it contains this word, in any case.
     pub(crate) fn has_word(&self, word: &str) -> bool {
         let mut words = self.output.split(|c: char| !c.is_ascii_alphanumeric());
         words.any(|said| said.eq_ignore_ascii_case(word))

@@ -34,7 +34,6 @@ const QUIT_NS: u64 = 15_000_000_000;
 /// The kernel's name of the control daemon and its servers: the first 15 bytes.
 const COMM: &str = "nvidia-cuda-mps";
 const LOOK_NS_MAX: u64 = 4_000_000_000;
-/// Servers queried in one poll: there is one for each waiting user.
 const SERVERS_MAX: usize = 8;
 /// Status of a server that accepts no clients until its present ones are gone.
 const BROKEN: &str = "FAULT";
@@ -50,8 +49,8 @@ pub fn control_daemon(folder: &Path) -> Option<u32> {
     })
 }
 
-/// As above, for a caller that may end it: only the holder of the lock. A file with an id outlives
-/// a killed process, and the id may be reused.
+/// As above, for a caller that may end it: only the lock's holder. A file with an id outlives a
+/// killed process, and ids are reused.
 fn locked_by() -> Option<u32> {
     holder_of_lock(&pipes().join(LOCK_FILE))
 }
@@ -161,9 +160,7 @@ pub(crate) fn process_of(control_daemon: u32) -> Option<OwnedFd> {
     (locked_by() == Some(control_daemon)).then_some(process)
 }
 
-/// Starts MPS by this command, and waits for the command.
-/// # Errors
-/// As text: it cannot be run, fails, or does not return.
+/// Starts MPS by this command, and waits for the command; else the reason, as text.
 pub(crate) fn start(
     control: &mut Control,
     command: &[String],

@@ -6,12 +6,11 @@
 //! at its next poll. The file stays. Daemons with sockets in different folders do not see each
 //! other's lock; then two of them supervise, and of two control daemons that they start the second
 //! one ends at once.
-//!
-//! **The file** contains a line of JSON ([`Kept`]): the restarts of MPS in the last hour, and
-//! whether they were given up, so that the hourly limit holds for the machine, across daemons.
-//! Renaming a new file over this one would lose the lock, so it is written in place, in one
-//! write(2) of less than a page, and truncated after the line. A daemon killed in between leaves a
-//! whole line followed by the rest of a longer one, which nobody reads.
+//! - **The file** contains a line of JSON ([`Kept`]): the restarts of MPS in the last hour, and
+//!   whether they were given up, so that the hourly limit holds for the machine, across daemons.
+//!   Renaming a new file over this one would lose the lock, so it is written in place, in one
+//!   write(2) of less than a page, and truncated after the line. A daemon killed in between leaves
+//!   a whole line followed by the rest of a longer one, which nobody reads.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -78,7 +77,6 @@ impl Kept {
 pub(crate) struct MpsLock {
     path: PathBuf,
     held: Option<File>,
-    /// The failure to lock was reported.
     is_told: bool,
 }
 
@@ -129,10 +127,8 @@ impl MpsLock {
         }
     }
 
-    /// The previous daemon's state, for the holder of the lock; empty for a new file. `now` is on
-    /// the daemon's clock, ns, and in seconds since 1970.
-    /// # Errors
-    /// It is unreadable, or not written by [`MpsLock::keep`].
+    /// The previous daemon's state, for the holder of the lock; empty for a new file. `now`: on the
+    /// daemon's clock, ns, and in seconds since 1970.
     pub(crate) fn past(&self, now: (u64, u64)) -> io::Result<Past> {
         let Some(file) = &self.held else {
             return Ok(Past::default());
@@ -152,9 +148,7 @@ impl MpsLock {
         Ok(kept.past(now))
     }
 
-    /// Saves the state for the next daemon.
-    /// # Errors
-    /// It cannot be written: the next daemon will not know.
+    /// Saves the state for the next daemon, which does not know it after an error.
     pub(crate) fn keep(&self, past: &Past, now: (u64, u64)) -> io::Result<()> {
         let Some(file) = &self.held else {
             return Ok(());
@@ -209,14 +203,12 @@ mod tests {
         let first = held(folder.path());
         let now = (9_000 * SECOND_NS, 1_700_000_000);
         assert_eq!(first.past(now).unwrap(), Past::default(), "a new file");
-        // The last text is shorter than the previous one.
         let why = Some("it \"ended\"\n\u{1} ä");
         for kept in [past(&[8_000, 8_500], why), past(&[8_990], None)] {
             first.keep(&kept, now).unwrap();
             assert_eq!(first.past(now).unwrap(), kept);
         }
         drop(first);
-        // Another boot, and a minute later.
         let next = held(folder.path());
         let found = next.past((500 * SECOND_NS, 1_700_000_060)).unwrap();
         assert_eq!(found, past(&[430], None));

@@ -144,7 +144,6 @@ pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
     }
 }
 
-/// Why GPUs that NVML sees may be hidden from CUDA.
 fn hidden_by() -> String {
     let files = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
     let open = |file| fs::File::options().read(true).write(true).open(file);
@@ -189,7 +188,6 @@ pub struct Processes {
     device: Device,
 }
 
-/// NVML, initialised until this is dropped; while initialised it keeps the device's node open.
 pub(crate) struct Open(Library);
 
 impl Drop for Open {
@@ -295,8 +293,6 @@ impl Processes {
     }
 
     /// Graphics processes.
-    /// # Errors
-    /// See [`NvmlError`].
     pub(crate) fn graphics(&self) -> Result<Vec<u32>, NvmlError> {
         let drawing = self.list_by(GRAPHICS)?;
         Ok(drawing.iter().map(|process| process.pid).collect())

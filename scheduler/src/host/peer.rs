@@ -24,8 +24,6 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 const GROUPS_USUAL: usize = 64;
 
 /// The peer's user.
-/// # Errors
-/// The socket is none of ours.
 pub(crate) fn uid_of(socket: &OwnedFd) -> io::Result<u32> {
     Ok(getsockopt(socket, PeerCredentials)?.uid())
 }
@@ -40,9 +38,7 @@ pub fn number_of(socket: &OwnedFd) -> Option<u32> {
         .filter(|&pid| pid != 0)
 }
 
-/// The peer process, with a descriptor.
-/// # Errors
-/// It has ended, or the system has no descriptor left.
+/// The peer process, with a descriptor; an error if it has ended, or without a free descriptor.
 pub(crate) fn of(socket: &OwnedFd) -> io::Result<(Peer, Option<OwnedFd>)> {
     let credentials = getsockopt(socket, PeerCredentials)?;
     // A process in an invisible PID namespace is 0 here.
@@ -83,8 +79,8 @@ pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> 
     }
 }
 
-/// The cgroups of a running process; none if invisible from here (`hidepid`, another PID
-/// namespace). Every rule that names a cgroup then applies: rules are kept or nothing is granted.
+/// The cgroups of a running process; none if invisible from here (`hidepid`, PID namespace): every
+/// rule with a cgroup then applies.
 fn cgroups_of(pid: u32) -> Vec<String> {
     cgroups(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default())
 }
@@ -104,7 +100,6 @@ fn poll_now(process: &OwnedFd) -> rustix::io::Result<usize> {
     poll(&mut fds, Some(&Timespec::default()))
 }
 
-/// Supplementary groups (`SO_PEERGROUPS`).
 fn groups(socket: &OwnedFd) -> Vec<libc::gid_t> {
     let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_USUAL];
     // Twice if there are more than usual.

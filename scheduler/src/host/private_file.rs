@@ -20,9 +20,7 @@ pub(crate) fn beside(socket: &Path, uuid: &str, ending: &str) -> PathBuf {
     socket.with_file_name(name)
 }
 
-/// The file's text, of at most so many bytes; none without a file.
-/// # Errors
-/// It belongs to another user, is unreadable, or not text.
+/// The file's text, at most so many bytes; none without a file, an error if foreign or no text.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
     let mut options = OpenOptions::new();
@@ -43,9 +41,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Replaces the file.
-/// # Errors
-/// The file cannot be written. The old one remains.
+/// Replaces the file. On an error the old one remains.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.to_owned().into_os_string();
     new.push(".new");
@@ -64,9 +60,6 @@ pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Removes the file.
-/// # Errors
-/// The file remains.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -37,10 +37,8 @@ pub(crate) enum Output {
     To([OwnedFd; 2]),
 }
 
-/// Starts a program that reads `input`: `command` is its name and its arguments; a name without a
-/// slash is searched on the search path.
-/// # Errors
-/// As text: no such program, or the system has no process or descriptor.
+/// Starts a program that reads `input`: `command` is its name (one without a slash is searched on
+/// the search path) and its arguments. Error, as text: no such program, no process or descriptor.
 pub(crate) fn spawn(
     command: &[String],
     input: &str,

@@ -3,12 +3,12 @@
 //! processors one sleep in a hundred ends milliseconds late (benches/results, `daemon-lateness`).
 //! Under `SCHED_RR` it runs when it wakes, before every thread without real-time priority. Its
 //! priority is the lowest of them, 1.
-//!
-//! **The bound.** A runaway loop of ours must not take a processor from its host. The kernel counts
-//! how long a real-time thread runs without sleeping; past the soft limit `RLIMIT_RTTIME` it sends
-//! SIGXCPU. The handler drops the priority for good: the thread continues as `SCHED_OTHER`. A poll
-//! takes microseconds, so only a bug of ours, or a client that rings without pause, gets there.
-//! `SCHED_RESET_ON_FORK` keeps the priority from threads and programs that the poll thread starts.
+//! - **The bound.** A runaway loop of ours must not take a processor from its host. The kernel
+//!   counts how long a real-time thread runs without sleeping; past the soft limit `RLIMIT_RTTIME`
+//!   it sends SIGXCPU. The handler drops the priority for good: the thread continues as
+//!   `SCHED_OTHER`. A poll takes microseconds, so only a bug of ours, or a client that rings
+//!   without pause, gets there. `SCHED_RESET_ON_FORK` keeps the priority from threads and programs
+//!   that the poll thread starts.
 //!
 //! Unsafe: `sched_getscheduler`, `sched_setscheduler` and `sigaction`, for which no crate of ours
 //! has a safe form.
@@ -133,7 +133,6 @@ mod tests {
         unsafe { libc::sched_getscheduler(0) }
     }
 
-    /// One test, because a process has one such thread.
     #[test]
     fn a_thread_that_runs_for_too_long_loses_its_real_time_priority_and_goes_on() {
         let begun = begin();
@@ -145,9 +144,7 @@ mod tests {
         assert_eq!(begun.unwrap(), Begun::RealTime);
         assert_eq!(policy(), libc::SCHED_RR | RESET_ON_FORK);
         assert!(is_held() && !take_loss());
-        // Its children have none.
         assert_eq!(thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
-        // A thread that has it already keeps it.
         assert_eq!(begin().unwrap(), Begun::AsChosen(libc::SCHED_RR));
         while is_held() {
             core::hint::spin_loop();

@@ -127,10 +127,8 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
 }
 
 /// Creates a folder in which nobody else can read or write, unless it exists. In `/tmp` anybody may
-/// have created one of its name, or a link.
-/// # Errors
-/// [`SocketError::NoFolder`] if it exists and is not such a folder, [`SocketError::Io`] if it
-/// cannot be made.
+/// have created one of its name, or a link. Error: [`SocketError::NoFolder`] if it exists and is
+/// not such a folder, [`SocketError::Io`] if it cannot be made.
 fn private_folder(folder: &Path) -> Result<(), SocketError> {
     let io = |doing| {
         move |source: io::Error| SocketError::Io {

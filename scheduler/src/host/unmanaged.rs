@@ -1,17 +1,15 @@
 //! The kernel's view of a process that NVML lists and that is no client: whether it can still
 //! attach, and why it has not ([`crate::core::unmanaged`] has the rules).
-//!
-//! **Can attach**: it has mapped the library (preloaded, or as the shim), and its environment does
-//! not switch the library off. The library attaches at the creation of the first context, after
-//! which NVML lists the process, or at the first launch. A process without the library never
-//! attaches: nothing loads the library into a running process.
-//!
-//! **Never named**: this daemon; `pillion` and `pilliond` of the folder of this daemon's program;
-//! MPS's server and control daemon, by program name; graphics processes, by NVML's list; and an
-//! ending process, whose mappings are gone. A process that uses the GPU is recognised by the driver
-//! among its mappings. Mappings, environment and program file are visible to a daemon of the same
-//! user, or with CAP_SYS_PTRACE. Of other processes only the name and the user are reported, where
-//! visible.
+//! - **Can attach**: it has mapped the library (preloaded, or as the shim), and its environment
+//!   does not switch the library off. The library attaches at the creation of the first context,
+//!   after which NVML lists the process, or at the first launch. A process without the library
+//!   never attaches: nothing loads the library into a running process.
+//! - **Never named**: this daemon; `pillion` and `pilliond` of the folder of this daemon's program;
+//!   MPS's server and control daemon, by program name; graphics processes, by NVML's list; and an
+//!   ending process, whose mappings are gone. A process that uses the GPU is recognised by the
+//!   driver among its mappings. Mappings, environment and program file are visible to a daemon of
+//!   the same user, or with CAP_SYS_PTRACE. Of other processes only the name and the user are
+//!   reported, where visible.
 
 use std::fs;
 use std::io::Read as _;
@@ -134,7 +132,6 @@ impl Facts {
         parent == Some(folder) && self.program_name().is_some_and(|name| OWN.contains(&name))
     }
 
-    /// Judges it; `may_end`: it is not one of the processes that must never be ended.
     fn judge(self, may_end: bool) -> Sight {
         let known = |job: Option<String>, reason: &str, is_sure| Known {
             uid: self.uid,
@@ -282,7 +279,6 @@ mod tests {
         let seen = (&*known.name, known.uid, &*known.job, known.is_sure);
         assert_eq!(seen, ("python", Some(1000), "", false));
         assert!(known.reason.contains("may not inspect it"));
-        // Another process of that id, say.
         let other = facts("/usr/lib/libc.so.6", "").judge(true);
         assert!(matches!(other, Sight::Unclear(known) if !known.is_sure));
     }

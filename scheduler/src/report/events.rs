@@ -1,14 +1,12 @@
 //! Events: what an operator wants to know at three in the morning. Each goes to the log, and is
 //! kept for `pillion events`.
-//!
-//! **Bounds.** Events of jobs and events of the daemon and its GPU are kept separately,
-//! [`KEPT_MAX`] of each, so that jobs cannot displace the GPU's. If there are too many of jobs, the
-//! user with most of them loses the oldest: no user can displace another's. Dropped events are
-//! counted. Texts are truncated at [`TEXT_BYTES_MAX`].
-//!
-//! **Times.** An event has the daemon's clock (`at_ns`, for differences) and the wall-clock time
-//! (`at_unix_ms`, for people and other logs, never for measurements). Numbers (`seq`) start at 1
-//! with each daemon; gaps are events that the viewer may not see.
+//! - **Bounds.** Events of jobs and events of the daemon and its GPU are kept separately,
+//!   [`KEPT_MAX`] of each, so that jobs cannot displace the GPU's. If there are too many of jobs,
+//!   the user with most of them loses the oldest: no user can displace another's. Dropped events
+//!   are counted. Texts are truncated at [`TEXT_BYTES_MAX`].
+//! - **Times.** An event has the daemon's clock (`at_ns`, for differences) and the wall-clock time
+//!   (`at_unix_ms`, for people and other logs, never for measurements). Numbers (`seq`) start at 1
+//!   with each daemon; gaps are events that the viewer may not see.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -13,7 +13,6 @@ struct Header {
     gpu: String,
     model: String,
     sms: u32,
-    /// Version of the daemon's package.
     daemon_version: &'static str,
     began_ns: u64,
     ended_ns: u64,

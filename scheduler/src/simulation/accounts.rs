@@ -75,7 +75,6 @@ fn found(number: u32, started_ticks: u64) -> io::Result<Found> {
     })
 }
 
-/// The account and slot that it brings from the previous daemon, true or not.
 pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)> {
     let seat = process.seat()?;
     let place = seat.ledger.as_ref()?;
@@ -130,7 +129,6 @@ pub(super) fn open_account(
     Some(opened)
 }
 
-/// As `control::Control::cancel_account`.
 pub(super) fn cancel_account(ledgers: &mut Ledgers, key: &JobKey, opened: Option<&Opened>) {
     match opened {
         Some(opened) if opened.is_kept => ledgers.handle_detach(key, opened.slot),
@@ -140,12 +138,10 @@ pub(super) fn cancel_account(ledgers: &mut Ledgers, key: &JobKey, opened: Option
 }
 
 impl Process {
-    /// Unchanged for the whole life of the process.
     pub(super) fn started_ticks(&self) -> u64 {
         10 * u64::from(self.pid)
     }
 
-    /// It attached, and is about to continue in its account, or in another.
     pub(super) fn begin_to_move(&self, seat: &Seat) {
         let Some(place) = &seat.ledger else { return };
         let is_moving = !place.is_kept && self.held_bytes.get() > 0;
@@ -155,7 +151,6 @@ impl Process {
         });
     }
 
-    /// It continues in its account, or in another.
     pub(super) fn go_on(&self, world: &World, before: Option<&Seat>, seat: &Seat) {
         let Some(place) = &seat.ledger else { return };
         let held_bytes = self.held_bytes.get();
@@ -192,8 +187,8 @@ impl Process {
     }
 }
 
-/// A job's sum equals its processes' holdings, including dead ones whose memory is not released:
-/// with or without an interrupted change, and with the moved part of an interrupted move.
+/// A job's sum equals its processes' holdings, including dead ones whose memory is not released,
+/// also with an interrupted change or move.
 pub(super) fn check(world: &World, daemon: &Daemon) {
     let ledgers = daemon.ledgers.borrow();
     let processes = world.processes.borrow();

@@ -22,7 +22,7 @@ use crate::core::job_key::JobKey;
 use crate::core::state::{BeJob, ENDED_MAX, Look, Refused, State};
 
 /// Most accesses of shared memory in one high-priority launch: a record's eight words, two indices,
-/// a fence, two words of the announcement, an exchange, a count, and the same for a drop.
+/// a fence, two words of the announcement, an exchange, a count; and the same for a drop.
 const LAUNCH_ACCESSES_MAX: u64 = 32;
 /// As above, for claiming a ring: the search for its own, and for a free one.
 const CLAIM_ACCESSES_MAX: u64 = 2 * RINGS as u64;
@@ -36,10 +36,8 @@ const DRAINED_LOOKS: u64 = 4;
 
 #[derive(Default)]
 pub(super) struct Facts {
-    /// Polls begun and ended.
     pub(super) polls: Cell<u64>,
     pub(super) polling: Cell<u32>,
-    /// Attached high-priority clients ever.
     pub(super) hp_comings: Cell<u64>,
     pub(super) last_accesses: Cell<u64>,
     /// Jobs that may exceed their quota, until they are within it while idle: the quota changed, or
@@ -53,7 +51,6 @@ pub(super) struct Facts {
     /// A policy without a plain bound was in force.
     was_unbounded: Cell<bool>,
     announced: RefCell<Vec<Announced>>,
-    /// Jobs that launched collective kernels, with the daemon that knows of it.
     collective: RefCell<Vec<(u64, JobKey)>>,
 }
 
@@ -73,7 +70,6 @@ impl Facts {
             .set(self.was_unbounded.get() | is_unbounded);
     }
 
-    /// The bound of its last poll is unknown.
     pub(super) fn handle_daemon_killed(&self) {
         self.in_flight_ns.set(0);
     }
@@ -128,7 +124,6 @@ impl Asked {
 }
 
 impl Asked {
-    /// Its job has been held for a fault since before this.
     pub(super) fn is_held(&self, world: &World, process: &Process, seat: &Seat) -> bool {
         is_held(world, process, seat, self)
     }
@@ -158,8 +153,8 @@ impl World {
         found.is_some_and(|process| !process.is_alive.get())
     }
 
-    /// Whether NVML lists a process. Late, so a dead one's stays for a while; and occasionally a
-    /// living one's is missing.
+    /// Whether NVML lists a process: late, so that a dead one stays for a while; rarely a living
+    /// one lacks.
     pub(super) fn is_listed(&self, pid: u32) -> bool {
         let processes = self.processes.borrow();
         let found = processes.iter().find(|process| process.pid == pid);
@@ -271,7 +266,7 @@ fn share_of(state: &State, uid: u32) -> (usize, usize) {
     (clients, best_effort.count())
 }
 
-/// A process was accepted, the first of its job if `is_new`: its user is within its limits.
+/// A process was accepted, its job's first if `is_new`: its user is within its limits.
 pub(super) fn let_in(state: &State, config: &Config, key: &JobKey, is_new: bool) {
     let (clients, jobs) = share_of(state, key.uid);
     let limits = &config.limits;
@@ -280,7 +275,6 @@ pub(super) fn let_in(state: &State, config: &Config, key: &JobKey, is_new: bool)
     assert!(!is_new_be || jobs <= limits.jobs_per_user, "{jobs} jobs");
 }
 
-/// A process was refused: its user is at its limits.
 pub(super) fn turned_away(state: &State, config: &Config, key: &JobKey, refused: &Refused) {
     let (clients, jobs) = share_of(state, key.uid);
     let limits = &config.limits;
@@ -300,7 +294,6 @@ pub(super) fn turned_away(state: &State, config: &Config, key: &JobKey, refused:
     assert!(is_right, "{refused}: of {clients} clients and {jobs} jobs");
 }
 
-/// Its serving daemon has held its job for a fault since before the launch came to the gate.
 fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool {
     let daemon = world.daemon.borrow().clone();
     let daemon = daemon.filter(|daemon| daemon.number == seat.daemon && !daemon.is_dead.get());
@@ -437,7 +430,6 @@ pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) 
     }
 }
 
-/// The job of a process that launched a collective kernel is granted nothing.
 fn check_refused(state: &State, process: &Process, seat: &Seat) {
     let job = state.jobs.iter().find(|job| job.key == seat.key);
     let Some(be_job) = job.and_then(|job| job.be_job.as_ref()) else {
@@ -594,7 +586,6 @@ fn nobody_is_served(world: &Rc<World>, daemon: &Rc<Daemon>, clients: &[(Rc<Proce
     quiet(world);
 }
 
-/// Faults have stopped: every waiter at the gate is granted something.
 pub(super) fn all_are_served(world: &Rc<World>) {
     Daemon::begin(world);
     let Some(daemon) = world.daemon.borrow().clone() else {
@@ -656,7 +647,6 @@ pub(super) fn all_are_served(world: &Rc<World>) {
     quiet(world);
 }
 
-/// All end, and nothing is left of them.
 pub(super) fn all_comes_back(world: &Rc<World>) {
     let Some(daemon) = world.daemon.borrow().clone() else {
         return;

@@ -157,8 +157,8 @@ impl Daemon {
         process.take_seat(world, seat, &self.descriptors);
     }
 
-    /// As `control::Control::try_attach`: the account first, then the state, and everything is
-    /// undone if the reply is lost.
+    /// As `control::Control::try_attach`: account first, then state; all is undone if the reply is
+    /// lost.
     fn try_attach(
         &self,
         world: &Rc<World>,
@@ -251,7 +251,6 @@ impl Daemon {
         Some((page, segment::identity(&file).unwrap()))
     }
 
-    /// Sends the reason; the first refusal is news.
     fn turn_away(&self, world: &World, state: &mut State, process: &Process, reason: &str) {
         let is_news = state.handle_turned_away(TurnedAway {
             pid: process.pid,
@@ -325,7 +324,6 @@ impl Daemon {
         });
     }
 
-    /// A request for a status, a quota, a stop or a resume, or a new configuration.
     pub(super) fn answer(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;

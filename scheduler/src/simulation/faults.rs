@@ -49,7 +49,6 @@ struct Done {
 
 struct Lost {
     pid: u32,
-    /// It was a client when it had reported.
     is_due: bool,
     is_told: bool,
 }
@@ -62,7 +61,6 @@ impl Held {
         named.copied().chain(self.all).min()
     }
 
-    /// A hold was made; returns its expected description.
     fn hold(&mut self, whose: Whose<'_>, at: u64) -> Option<NewlyHeld> {
         match whose {
             Whose::Everybody => {
@@ -116,7 +114,6 @@ impl Watch {
         }
     }
 
-    /// The rules were replaced, perhaps by the same.
     pub(super) fn handle_rules(&self, before: &FaultRules, rules: &FaultRules) {
         if before != rules {
             *self.book.borrow_mut() = Book::new(rules);
@@ -200,8 +197,8 @@ impl Process {
         }
     }
 
-    /// As above for a context lost while the daemon handled the attach: the page reports it, and
-    /// the daemon passes it on if the process is a client then.
+    /// As above for a context lost while the daemon handled the attach: passed on if it is a client
+    /// then.
     pub(super) fn bring_late_sticky(&self, world: &World, daemon: &Daemon, is_client: bool) {
         let client = self.client(world);
         let is_said = world.aside(|| client.page.sticky.load(Ordering::Relaxed)) != 0;
@@ -218,7 +215,6 @@ impl Process {
         }
     }
 
-    /// Writes it into the page, for a daemon without the report; the first one stays.
     pub(super) fn say_sticky(&self, world: &World, seat: &Seat) {
         let daemon = world.daemon.borrow().clone();
         let daemon = daemon.filter(|daemon| daemon.number == seat.daemon);
@@ -285,7 +281,6 @@ impl Daemon {
         }
     }
 
-    /// As `daemon::fault_watch`.
     fn handle_fault(
         self: &Rc<Self>,
         world: &Rc<World>,
@@ -336,7 +331,6 @@ impl Daemon {
         }
     }
 
-    /// A GPU fault that requires a drain.
     pub(super) fn drain(self: &Rc<Self>, world: &Rc<World>) {
         let mut state = self.state.borrow_mut();
         self.hold(world, &mut state, Whose::Everybody, true);

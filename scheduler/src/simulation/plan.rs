@@ -17,7 +17,6 @@ pub(super) const CONFIGS: usize = 3;
 pub(super) struct Plan {
     /// They differ in what a running daemon can apply.
     pub(super) configs: Vec<Config>,
-    /// A high-priority process may write anything into epoch and rings.
     pub(super) has_lying_hp: bool,
     pub(super) has_collectives: bool,
     pub(super) has_stops: bool,

@@ -37,13 +37,10 @@ pub(super) struct Seat {
     pub(super) key: JobKey,
     pub(super) client: Rc<Client>,
     pub(super) lease: Option<Arc<OwnedFd>>,
-    /// Lost records at its attach.
     pub(super) dropped: u64,
     pub(super) ledger: Option<Place>,
     pub(super) since: u64,
-    /// Its work in flight from the previous daemon is charged to this one.
     pub(super) is_booked: Cell<bool>,
-    /// The daemon's expected messages about its end.
     pub(super) told: Cell<Told>,
     pub(super) is_over: Cell<bool>,
 }
@@ -105,7 +102,6 @@ impl Thread for Launcher {
     fn prepare_to_write<T>(&self, _line: *const T) {}
 }
 
-/// A high-priority launch that is incomplete, or whose completion is unreported.
 #[derive(Clone, Copy)]
 pub(super) struct Launched {
     stream: usize,
@@ -114,7 +110,6 @@ pub(super) struct Launched {
     pub(super) is_stored: bool,
 }
 
-/// A best-effort launch in flight, charged.
 #[derive(Clone, Copy)]
 pub(super) struct InFlight {
     pub(super) cost_ns: u64,
@@ -149,10 +144,8 @@ pub(super) struct Process {
     streams: [Stream; STREAMS],
     threads: [Launcher; THREADS],
     pub(super) launched: RefCell<Vec<Launched>>,
-    /// One of its records was lost, and no completion was reported since.
     pub(super) is_lost: Cell<bool>,
     pub(super) in_flight: RefCell<Vec<InFlight>>,
-    /// Expected content of its page.
     pub(super) charged_ns: Cell<u64>,
     pub(super) completed_ns: Cell<u64>,
     /// The waiting launch, and since when; none while it checks.
@@ -160,14 +153,11 @@ pub(super) struct Process {
     /// Best-effort: the daemon's heartbeat before its present sleep, and the first ring since.
     pub(super) rung: Cell<(u64, u64)>,
     pub(super) granted: Cell<u64>,
-    /// The moment after which its page reports a collective kernel.
     pub(super) collective_since: Cell<Option<u64>>,
     pub(super) sticky: Cell<u32>,
-    /// Its memory, before and after a change in progress.
     pub(super) held_bytes: Cell<u64>,
     pub(super) next_bytes: Cell<u64>,
     pub(super) booked: Cell<Booked>,
-    /// When the device shows a dead process's memory as free.
     pub(super) free_ns: Cell<u64>,
 }
 
@@ -208,7 +198,6 @@ impl Process {
         self.class == JobClass::HighPriority
     }
 
-    /// Lasts for its whole life.
     pub(super) fn client(&self, world: &World) -> Rc<Client> {
         let make = || Rc::new(Client::new(self.class, world.now_ns.clock()).unwrap());
         let mut client = self.client.borrow_mut();
@@ -236,7 +225,6 @@ impl Process {
         !self.end.is_dying() && self.seat().is_none_or(|seat| Some(seat.daemon) != number)
     }
 
-    /// It is killed. The device frees its memory later.
     pub(super) fn die(&self, world: &World) {
         if !self.is_alive.replace(false) {
             return;
@@ -357,7 +345,6 @@ impl Process {
             return;
         }
         if self.sticky.get() != 0 {
-            // Its calls fail, and sooner or later it ends.
             if world.one_in(6) {
                 self.die(world);
             }
@@ -436,14 +423,13 @@ impl Process {
         }
     }
 
-    /// The device has completed a stream, which may be reported from here on.
     fn forget(&self, stream: usize) {
         let mut launched = self.launched.borrow_mut();
         launched.retain(|launched| launched.stream != stream);
     }
 
-    /// Runs an operation that may report a stream's completions. A reported completion ends the
-    /// effect of lost records.
+    /// Runs an operation that may report a stream's completions, which ends the effect of lost
+    /// records.
     fn telling(&self, world: &World, seat: &Seat, stream: usize, op: impl FnOnce()) {
         let (was_told, dropped) = (self.streams[stream].told(), dropped(world, seat));
         op();
@@ -467,7 +453,6 @@ impl Process {
         });
     }
 
-    /// The application has waited for all work, and the helper answers a pending question.
     pub(super) fn complete_all(&self, world: &World, seat: &Seat) {
         for stream in 0..STREAMS {
             if self.streams[stream].is_in_flight() {
@@ -477,7 +462,6 @@ impl Process {
         self.answer(world, seat);
     }
 
-    /// It is dying, and its work in flight is complete.
     pub(super) fn complete_at_end(&self, seat: &Seat) {
         self.launched.borrow_mut().clear();
         self.is_lost.set(false);
@@ -501,7 +485,6 @@ impl Process {
         }
     }
 
-    /// A best-effort launch comes to the gate, or rechecks.
     pub(super) fn launch_be(&self, world: &Rc<World>, seat: &Seat) {
         if seat.lease.is_none() {
             return;
@@ -715,7 +698,6 @@ fn welcome(seat: &Seat, fds: &GpuFds) -> Welcome {
     }
 }
 
-/// Dropped records of a client so far.
 fn dropped(world: &World, seat: &Seat) -> u64 {
     world.aside(|| seat.page().counted(Counter::Dropped))
 }

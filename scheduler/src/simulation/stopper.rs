@@ -20,7 +20,6 @@ use crate::core::state::{Moment, State, Stopped};
 const LOOK_NS: u64 = 250 * MS;
 /// Stoppers in a seed: no more than a daemon tracks for one job.
 const STOPPERS_MAX: usize = 6;
-/// Polls within which a stopper is done once faults stop.
 const LOOKS_MAX: usize = 800;
 const ROOT: u32 = 0;
 
@@ -76,7 +75,6 @@ impl World {
         if !alive.is_empty() && !self.one_in(12) {
             let stopper = alive[self.below(alive.len() as u64) as usize];
             match stopper.any_left(self) {
-                // As often as it polls.
                 Some(process) if self.one_in(2) => process.work(self),
                 _ => stopper.step(self),
             }
@@ -86,7 +84,6 @@ impl World {
             return false;
         }
         let seated = self.free_processes();
-        // Often a job that was ended before.
         let is_again = self.one_in(2);
         let is_meant = |process: &&Rc<Process>| {
             !is_again || all.is_empty() || all.iter().any(|one| one.is_of(process))
@@ -220,7 +217,6 @@ impl Stopper {
         }
     }
 
-    /// One step. It may be cut off before, killed or interrupted, and then reports that.
     fn do_one(self: &Rc<Self>, world: &Rc<World>) {
         if world.is_faulty.get() && self.phase.get() != Phase::Begin && world.one_in(25) {
             world.say(|| format!("who ends {:?} is cut off", self.whose));
@@ -239,7 +235,6 @@ impl Stopper {
         }
         let todo = self.todo.borrow().front().copied();
         if let Some(todo) = todo {
-            // The daemon's thread may be busy: then later.
             if self.act(world, todo) {
                 self.todo.borrow_mut().pop_front();
             }
@@ -493,7 +488,6 @@ impl Stopper {
         check_words(world, daemon);
     }
 
-    /// Asks the job's processes to stop launching. False: not yet.
     fn freeze(&self, world: &Rc<World>) -> bool {
         let Some(daemon) = world.daemon.borrow().clone() else {
             return true;

@@ -35,9 +35,7 @@ pub(super) struct End {
     handles: bool,
     is_endless: bool,
     pub(super) is_asked: Cell<bool>,
-    /// It has stopped launching: its drain timeout, and whether the daemon has asked.
     dying: Cell<Option<(u64, bool)>>,
-    /// It is about to report its drain timeout, and has reported it.
     pub(super) is_overdue: Cell<(bool, bool)>,
     pub(super) is_terminated: Cell<bool>,
 }
@@ -59,7 +57,6 @@ impl End {
 }
 
 impl Process {
-    /// Whether it stops launching, now or before.
     pub(super) fn begins_to_end(&self, world: &World, seat: &Seat) -> bool {
         let (end, now_ns) = (&self.end, world.now_ns.get());
         if end.is_dying() {
@@ -136,7 +133,6 @@ struct Over {
     from: u64,
     to: u64,
     at_ns: u64,
-    /// It has not begun again since.
     is_last: bool,
 }
 
@@ -144,7 +140,6 @@ struct Over {
 pub(super) struct Truth {
     pub(super) is_mps: bool,
     asks: Vec<Ask>,
-    /// Begin of each end, and whether its processes are asked to stop launching.
     begun: Vec<(Whose, u64, bool)>,
     over: Vec<Over>,
 }
@@ -261,8 +256,8 @@ impl Truth {
     }
 }
 
-/// Expected words of a client's page: whether it is asked to stop launching, and until when its end
-/// is supervised, in seconds.
+/// Expected words of a client's page: whether it must stop launching, and until when its end is
+/// supervised, s.
 pub(super) type Told = (bool, u32);
 
 /// The pages contain what stoppers have requested, and nobody else is asked to end.
@@ -314,8 +309,8 @@ impl Daemon {
         told
     }
 
-    /// A user without such a job asks for its end, naming the owner: nobody is told, and the job
-    /// does not count as ended.
+    /// A user without such a job asks for its end, naming the owner: nobody is told, and it does
+    /// not end.
     pub(super) fn refuse_stop(&self, world: &World, state: &mut State, job: &str, uid: u32) {
         let by = Peer {
             pid: 9_999,
@@ -334,7 +329,6 @@ impl Daemon {
         assert!(told.is_err(), "another user's job {job:?} is stopped");
     }
 
-    /// Long after the last stopper nothing is left: an attaching process is told nothing.
     pub(super) fn all_is_forgotten(self: &Rc<Self>, world: &Rc<World>) {
         let known: Vec<(Whose, u64)> = {
             let truth = self.truth.borrow();

@@ -26,7 +26,6 @@ use super::stopping::End;
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
 
-/// Steps of a seed before faults stop.
 const STEPS: u64 = 160;
 const DEPTH_MAX: usize = 4;
 const PROCESSES_MAX: usize = 24;
@@ -38,7 +37,6 @@ pub(super) const HONEST_JOBS: usize = 3;
 const COLLECTIVE_JOB: usize = 1;
 const LYING_JOBS: usize = 2;
 
-/// Unwinds a killed party.
 pub(super) struct Killed;
 
 #[derive(Clone)]
@@ -81,7 +79,6 @@ impl Time {
 pub(super) struct World {
     rng: RefCell<Pcg64Mcg>,
     pub(super) plan: Plan,
-    /// The present one of the plan's configurations.
     pub(super) config: Cell<usize>,
     pub(super) now_ns: Time,
     /// Increases with every event: orders them.
@@ -89,12 +86,10 @@ pub(super) struct World {
     pub(super) daemon: RefCell<Option<Rc<Daemon>>>,
     pub(super) daemons_ever: Cell<u64>,
     pub(super) processes: RefCell<Vec<Rc<Process>>>,
-    /// Processes by the daemon's descriptor of them.
     pub(super) by_descriptor: RefCell<HashMap<RawFd, u32>>,
     /// Ended connections that the control thread has not noticed.
     pub(super) ended: RefCell<Vec<(Rc<Process>, Rc<Seat>)>>,
     pub(super) stoppers: RefCell<Vec<Rc<Stopper>>>,
-    /// Killed stoppers that the control thread has not noticed.
     pub(super) killed_stoppers: RefCell<Vec<Rc<Stopper>>>,
     stack: RefCell<Vec<Actor>>,
     /// Accesses of those above, for each on the stack.
@@ -151,7 +146,6 @@ impl World {
         world
     }
 
-    /// Drops everything, which is cyclic.
     pub(super) fn bury(&self) {
         #[cfg(stepped)]
         protocol::sync::stepped::call_after(0, protocol::sync::stepped::Steps::All, step);
@@ -168,7 +162,6 @@ impl World {
         self.story.as_ref().map_or_else(Vec::new, RefCell::take)
     }
 
-    /// Adds to the story, if requested.
     pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
             let depth = self.stack.borrow().len();
@@ -235,7 +228,6 @@ impl World {
         check::all_comes_back(self);
     }
 
-    /// Runs an activity of `actor`. False: it was killed.
     pub(super) fn run(self: &Rc<Self>, actor: Actor, what: &str, op: impl FnOnce()) -> bool {
         if self.is_faulty.get() {
             self.say(|| what.to_owned());
@@ -383,7 +375,6 @@ impl World {
         self.now_ns.set(self.now_ns.get() + passed_ns);
     }
 
-    /// A process without a living daemon, or a new one.
     fn process_to_come(&self) -> Option<Rc<Process>> {
         let waiting: Vec<_> = self
             .free_processes()
@@ -423,7 +414,6 @@ impl World {
     }
 }
 
-/// Called by the atomics.
 #[cfg(stepped)]
 fn step() {
     let world = WORLD.with_borrow(Clone::clone);

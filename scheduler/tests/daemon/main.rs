@@ -118,8 +118,8 @@ fn a_client_that_ends_gives_back_what_it_had_in_flight_and_its_job_is_still_list
     assert!(job["ended_ns"].is_u64());
 }
 
-/// Names the daemon's socket for [`a_process_that_leaves_its_connection_to_a_child`], which is part
-/// of the next test, in a separate process, and does nothing without it.
+/// Names the daemon's socket for the part of the next test in a separate process, which does
+/// nothing without it.
 const CHILD_ENV: &str = "PILLION_TEST_ATTACH_TO";
 
 #[test]
@@ -307,8 +307,7 @@ fn a_daemon_without_clients_sleeps() {
     let be = attach(&running.socket(), JobClass::BestEffort, "train");
     drop(be.socket);
     running.status_when(|status| status["jobs"][0]["clients"] == json!([]));
-    // It announces its sleep, and then stops its heartbeat. Without the announcement it may only
-    // lack a processor.
+    // It announces its sleep, then stops its heartbeat; otherwise it may only lack a processor.
     let heartbeat = || be.daemon.heartbeat_ns.load(Ordering::Relaxed);
     loop {
         let is_asleep = be.daemon.asleep.load(Ordering::Acquire) == 1;
@@ -321,8 +320,8 @@ fn a_daemon_without_clients_sleeps() {
     running.status();
 }
 
-/// Names the folder for [`attach_and_launch_while_time_stands_still`], which is part of the next
-/// test, in a process with a virtual clock, and does nothing without it.
+/// Names the folder for the part of the next test with a virtual clock, which does nothing without
+/// it.
 const FOLDER_ENV: &str = "PILLION_TEST_FOLDER";
 
 #[test]

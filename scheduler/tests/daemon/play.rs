@@ -77,7 +77,6 @@ impl Running {
         serde_json::from_str(&ask_status(&self.socket()).unwrap()).unwrap()
     }
 
-    /// The status, once it satisfies `is_so`.
     pub(crate) fn status_when(&self, is_so: impl Fn(&Value) -> bool) -> Value {
         loop {
             let status = self.status();
@@ -102,13 +101,11 @@ impl Drop for Running {
     }
 }
 
-/// Lets the daemon's threads run before the next check.
 pub(crate) fn pause() {
     let clock = Clock::monotonic();
     clock.sleep_until(clock.now_ns() + 200_000);
 }
 
-/// An attached client, as the library in this process would be.
 pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) socket: OwnedFd,

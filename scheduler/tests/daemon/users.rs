@@ -26,7 +26,6 @@ const ANNE: u32 = 61_001;
 const BOB: u32 = 61_002;
 const GROUP: u32 = 61_044;
 
-/// Whether this process may assume other users; reports it if not.
 fn can_be_others() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -67,7 +66,6 @@ fn page() -> OwnedFd {
     client_page(&Clock::process()).unwrap().0
 }
 
-/// One question and its answer, with its descriptors and the connection.
 fn ask(socket: &Path, packet: &[u8]) -> (Reply, Vec<OwnedFd>, OwnedFd) {
     let connection = connect_to(socket).unwrap();
     send(&connection, packet, &[page().as_fd()]).unwrap();
@@ -112,7 +110,6 @@ fn only_whom_the_operator_names_is_high_priority_and_everybody_else_best_effort(
     assert_eq!(given(ANNE, &[], BestEffort), BestEffort);
     assert_eq!(given(BOB, &[5], HighPriority), BestEffort);
     assert_eq!(given(BOB, &[5, GROUP], HighPriority), HighPriority);
-    // Root has no privilege here.
     assert_eq!(class_given(&socket, HighPriority), BestEffort);
 }
 
@@ -147,7 +144,6 @@ fn who_may_not_be_high_priority_is_shown_so_and_not_protected() {
     let job = &status["jobs"][0];
     assert_eq!(job["class"], "best-effort");
     assert_eq!(job["clients"][0]["denied"], "high-priority");
-    // With the quota of best-effort jobs.
     assert_eq!(job["memory"]["quota_bytes"], (16_u64 << 30) * 4 / 10);
 }
 
@@ -183,7 +179,6 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     let attach = |class, job: &'static str| try_attach(&socket, class, job).unwrap().1;
     let _hp = as_user(ANNE, &[], || attach(HighPriority, "secret-serve"));
     let _be = as_user(ANNE, &[], || attach(BestEffort, "secret-train"));
-    // Attached processes are known at the next poll.
     running.status_when(|status| status["hp"]["present"] == true);
     let told = as_user(BOB, &[], || status(&socket));
     assert!(!told.to_string().contains("secret"), "{told}");
@@ -223,7 +218,6 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
         refusal("none-such", set_cap)
     );
     assert_eq!(refusal("secret-train", stop), refusal("none-such", stop));
-    // The owner and root see and reach it.
     for told in [as_user(ANNE, &[], || status(&socket)), status(&socket)] {
         assert_eq!(
             told["jobs"][1]["clients"][0]["name"],
@@ -281,7 +275,6 @@ fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
             other => panic!("{other:?}"),
         }
     };
-    // Not even for the user's own job.
     for request in [set("3", ""), set("", "30%"), set("fast", "")] {
         let reason = as_user(ANNE, &[], || request(&socket));
         assert!(
@@ -305,7 +298,6 @@ fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
     }
 }
 
-/// A job is identified by id and user.
 #[test]
 fn root_says_whose_job_it_ends_where_several_users_have_one_of_that_name() {
     if !can_be_others() {
@@ -357,7 +349,6 @@ fn the_fault_of_a_high_priority_job_holds_its_users_best_effort_jobs_and_nobody_
     let is_held = |be: &Client| be.lease.as_ref().unwrap().is_held();
     running.status_when(|_| is_held(&annes.1));
     assert!(!is_held(&bobs[1]));
-    // A later job of hers is held, and one of his is not.
     let [hers, his] =
         [ANNE, BOB].map(|uid| as_user(uid, &[], || attach(&socket, BestEffort, "more")));
     running.status_when(|_| is_held(&hers));
@@ -418,7 +409,6 @@ fn silent_connections_of_one_user_cost_another_nothing() {
         Reply::decode(&packet).unwrap(),
         Reply::Welcome { .. }
     ));
-    // The youngest of hers are still served.
     send(&silent[299], &packet, &[page().as_fd()]).unwrap();
     assert!(!receive(&silent[299]).unwrap().0.is_empty());
     assert!(receive(&silent[0]).unwrap().0.is_empty());
@@ -601,7 +591,6 @@ fn no_page_can_be_shrunk_grown_or_emptied_under_the_daemon() {
         // Writable pages may be punched; that writes zeros.
         let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(fd, holes, 0, size);
-        // And then filled with garbage.
         let garbage = vec![0xa5; size as usize];
         let _ = rustix::io::pwrite(fd, &garbage, 0);
     }

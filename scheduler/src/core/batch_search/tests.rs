@@ -11,21 +11,18 @@ const LOOK_NS: u64 = 50 * MS;
 struct World {
     search: BatchSearch,
     now_ns: u64,
-    /// When the next batch is full.
     full_ns: u64,
     looked_ns: u64,
     id: u64,
     rate_per_s: f64,
     fixed_ns: f64,
     each_ns: f64,
-    /// The service's own batch.
     batch: u32,
     obeys: bool,
     slo_ns: Option<u64>,
     /// None: no training.
     training: Option<u64>,
     has_iterations: bool,
-    /// Iterations so far.
     done: f64,
     batches: Vec<u32>,
     news: Vec<News>,
@@ -65,7 +62,6 @@ impl World {
         self.fixed_ns + self.each_ns * f64::from(batch)
     }
 
-    /// Share of the time with batches of that size.
     fn busy(&self, batch: u32) -> f64 {
         (self.takes_ns(batch) / SECOND_NS * self.rate_per_s / f64::from(batch)).min(1.0)
     }
@@ -85,7 +81,6 @@ impl World {
             self.id += 1;
             self.batches.push(batch);
             self.search.handle_begin(self.id, batch, self.now_ns);
-            // A few per cent of reproducible noise.
             let noise = 1.0 + (self.id % 7) as f64 / 200.0;
             let took_ns = self.takes_ns(batch) * noise;
             self.search
@@ -113,14 +108,12 @@ impl World {
         self.news.extend(self.search.look(now_ns, &around));
     }
 
-    /// Whether requests in that batch really keep the target.
     fn keeps(&self, batch: u32) -> bool {
         let wait_ns = f64::from(batch - 1) / self.rate_per_s * SECOND_NS;
         let takes_ns = self.takes_ns(batch) * 1.03;
         wait_ns + takes_ns <= self.slo_ns.unwrap() as f64 && self.busy(batch) < 0.95
     }
 
-    /// The batch among those with the fastest training.
     fn best(&self) -> u32 {
         let kept = (1..=64).filter(|batch| self.keeps(*batch));
         kept.min_by(|one, other| self.busy(*one).total_cmp(&self.busy(*other)))
@@ -153,7 +146,6 @@ fn a_service_is_led_to_a_batch_that_keeps_its_target_and_costs_the_training_litt
         .iter()
         .filter(|news| matches!(news, News::Kept(_)));
     assert_eq!(left.count(), 1, "{:?}", world.news);
-    // No tried batch broke the target.
     let most = world.batches.iter().max();
     assert!(most <= Some(&best), "{most:?}, {best}");
     let count = world.news.len();
@@ -182,7 +174,6 @@ fn a_service_that_ignores_what_is_wanted_is_left_in_peace() {
     assert_eq!(world.news.iter().filter(wanted).count(), 1);
     world.run(600);
     assert_eq!(world.news.len(), 2, "{:?}", world.news);
-    // Another best-effort job restarts the search.
     world.training = Some(2);
     world.run(60);
     assert_eq!(world.news.len(), 4, "{:?}", world.news);
@@ -258,7 +249,6 @@ fn where_no_batch_is_safe_best_effort_work_is_paused_until_one_is() {
         world.news
     );
     world.run(300);
-    // The training is equally fast with each safe batch.
     assert!(world.keeps(kept(&world)));
 }
 
@@ -268,7 +258,6 @@ fn a_pause_is_not_for_good() {
     (world.fixed_ns, world.each_ns, world.rate_per_s) = (0.0, 5e6, 198.0);
     world.run(60);
     assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
-    // The cause of the slowness is gone, unannounced.
     world.each_ns = 1e6;
     world.run(RETRY_NS / 1_000 / MS + 200);
     assert!(world.keeps(kept(&world)));
@@ -297,7 +286,6 @@ fn a_program_that_falls_silent_is_in_the_way_of_nobody() {
     world.run(60);
     assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
     assert_eq!(silent(&mut world), (Stand::Waiting, None));
-    // During a search, and without any request.
     let mut world = World::new();
     world.run(2);
     assert!(world.search.is_under_way());
@@ -306,7 +294,6 @@ fn a_program_that_falls_silent_is_in_the_way_of_nobody() {
     assert_eq!(world.search.look(world.now_ns, &around), None);
     assert_eq!(world.search.stand(), Stand::Looking);
     assert_eq!(silent(&mut world), (Stand::Waiting, None));
-    // Requests return, and the search goes on.
     world.now_ns += 3 * SILENT_NS;
     world.run(60);
     assert!(world.keeps(kept(&world)));
@@ -353,7 +340,6 @@ fn the_rate_is_that_of_the_last_seconds_and_of_a_silent_service_there_is_none() 
     let close =
         |rate: &Rate, now_ns, to: f64| (rate.per_s(now_ns).unwrap() / to - 1.0).abs() < 0.01;
     assert!(close(&rate, now_ns, 400.0));
-    // The same rate in other batches.
     now_ns = begin(&mut rate, now_ns, 300, 40 * MS, 16);
     assert!(close(&rate, now_ns, 400.0));
     now_ns = begin(&mut rate, now_ns, 600, 20 * MS, 16);

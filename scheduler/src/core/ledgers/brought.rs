@@ -3,13 +3,12 @@
 //! them that attaches to the next daemon brings it, with its slot. That daemon then knows all their
 //! holdings, to the byte, and the quota holds without a gap. Processes that have not come yet, or
 //! have ended meanwhile, are in their slots.
-//!
-//! **Trust.** The process that brings a page belongs to the job's user, and may have forged it. The
-//! page must be a sealed memory file, so that nobody can shorten it under the daemon, and its
-//! bringer must be the process of its slot. Every other living process with a slot must belong to
-//! the job's user, as the kernel reports, and all of them together need places as if they came one
-//! by one ([`super::HOLDERS_PER_USER_MAX`]). Otherwise the page is ignored, and its bringer gets a
-//! new one. The page's quota is limited by the rules, as always.
+//! - **Trust.** The process that brings a page belongs to the job's user, and may have forged it.
+//!   The page must be a sealed memory file, so that nobody can shorten it under the daemon, and its
+//!   bringer must be the process of its slot. Every other living process with a slot must belong to
+//!   the job's user, as the kernel reports, and all of them together need places as if they came
+//!   one by one ([`super::HOLDERS_PER_USER_MAX`]). Otherwise the page is ignored, and its bringer
+//!   gets a new one. The page's quota is limited by the rules, as always.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -61,10 +60,8 @@ impl Brought {
     }
 
     /// All owners of slots, as processes that have left: an attaching process becomes a client
-    /// again, an ended one's holdings are released.
-    /// # Errors
-    /// The page is unusable: the error names a process whose holdings could never be released, or
-    /// one of another user than `uid`; or the processes are too many.
+    /// again, an ended one's holdings are released. The page is unusable with a process whose
+    /// holdings could never be released, one of another user than `uid`, or too many.
     pub(super) fn holders(&self, uid: u32, places: usize) -> Result<Vec<Holder>, Unusable> {
         let mut holders = Vec::new();
         for (place, slot) in self.page.slots.iter().enumerate() {
@@ -102,7 +99,6 @@ impl Brought {
     }
 }
 
-/// Why a job does not continue with a page.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     /// The previous daemon could not see a slot's owner, or this one cannot look it up.
@@ -114,7 +110,6 @@ pub(super) enum Unusable {
     Places(usize),
 }
 
-/// What became of a slot's owner.
 #[derive(Debug)]
 pub(crate) enum Found {
     There {

@@ -19,7 +19,6 @@ fn reserve(opened: &Opened, bytes: u64) {
     account.try_reserve(Kind::Plain, bytes).unwrap();
 }
 
-/// Does what the watching thread does: checks for ends, asks NVML, and releases.
 fn look(
     ledgers: &mut Ledgers,
     has_ended: impl Fn(&OwnedFd) -> bool,
@@ -73,7 +72,6 @@ fn attach(ledgers: &mut Ledgers, key: &JobKey, pid: u32, asked: &str) -> Opened 
         .unwrap()
 }
 
-/// A process that may bring an account.
 fn come(
     ledgers: &mut Ledgers,
     key: &JobKey,
@@ -89,7 +87,6 @@ fn come(
     ledgers.handle_attach(key, comer)
 }
 
-/// A rule that gives a user a fifth of the device.
 fn a_fifth_for_1000() -> MemoryRules {
     let rule = memory_rules::Rule {
         user: Some(1000),
@@ -103,7 +100,6 @@ fn a_fifth_for_1000() -> MemoryRules {
     }
 }
 
-/// A stand-in for a process's descriptor.
 fn some_process() -> Option<OwnedFd> {
     Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()))
 }
@@ -184,7 +180,6 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
         attach(&mut ledgers, &key, 7, asked);
         assert_eq!(quota(&ledgers, &key), Some(bytes), "{class:?} {asked}");
     }
-    // The user may lower the quota and not raise it; root may.
     let small = key(JobClass::BestEffort, "1GiB");
     let three = Quota::Bytes(3 * GIB);
     let refused = ledgers.set_quota("1GiB", Some(1000), three).unwrap_err();
@@ -206,7 +201,6 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
     look(&mut ledgers, |_| true, |_| false);
     attach(&mut ledgers, &small, 9, "unlimited");
     assert_eq!(quota(&ledgers, &small), Some(2 * GIB), "a job of its own");
-    // A process that joins a job started under no rule brings its own rule.
     let free = key(JobClass::BestEffort, "free");
     let begin = |ledgers: &mut Ledgers, uid, asked| {
         let owner = owner(uid);
@@ -302,7 +296,6 @@ fn a_process_that_lives_on_without_its_connection_keeps_what_it_holds() {
     let opened = ledgers.handle_attach(&key, comer).unwrap();
     ledgers.handle_detach(&key, opened.slot);
     look(&mut ledgers, |_| false, |_| false);
-    // While the process lives, waiting for its end suffices; no NVML query is needed.
     let leaving = ledgers.leaving(|_| false);
     assert_eq!((leaving.is_anybody_over, leaving.living.len()), (false, 1));
     look(&mut ledgers, |_| true, |_| false);
@@ -325,7 +318,6 @@ fn a_program_that_executes_another_leaves_it_the_whole_quota() {
     let first = attach(&mut ledgers, IMAGE);
     reserve(&first, 3 * GIB);
     ledgers.handle_detach(&key, first.slot);
-    // The program itself returns, as after a lost connection, with its memory.
     let again = attach(&mut ledgers, IMAGE);
     assert_eq!(ledgers.status_of(&key).unwrap().held_bytes, 3 * GIB);
     ledgers.handle_detach(&key, again.slot);
@@ -384,7 +376,6 @@ fn a_process_is_told_from_a_later_one_and_from_the_program_that_it_was() {
     }
 }
 
-/// What a process brings from a daemon that gave it `opened`.
 fn brought(opened: &Opened, pid: u32, image: Image) -> Option<Brought> {
     Brought::open(
         opened.fd.try_clone().unwrap(),
@@ -395,13 +386,11 @@ fn brought(opened: &Opened, pid: u32, image: Image) -> Option<Brought> {
     )
 }
 
-/// This process, as a living member of a job.
 fn own() -> (u32, Image) {
     let pid = std::process::id();
     (pid, Image::of(pid))
 }
 
-/// An ended process.
 fn ended() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
@@ -451,7 +440,6 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
     let status = next.status_of(&key).unwrap();
     assert_eq!((status.processes, status.leaving), (2, 0));
     assert_ne!(attach(&mut next, pid, None).slot, one.slot);
-    // A refusal changes nothing: it had the page already.
     next.handle_detach(&key, one.slot);
     assert_eq!(end(&mut next), 0);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 3 * GIB / 2);
@@ -478,7 +466,6 @@ fn a_change_of_what_requests_may_take_goes_along_to_the_next_daemon_and_ends_wit
     assert_eq!(next.promise_of(&key), None);
     next.keep_promise(&key, promise);
     assert_eq!(next.promise_of(&key), Some(promise));
-    // A value forged by the process is none.
     let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
     page.slo.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(next.slo_of(&key), None);
@@ -520,7 +507,6 @@ fn a_rule_holds_for_a_ledger_that_goes_on_and_a_job_that_has_another_keeps_that(
     let again = attach(&mut late, &key, brought(&opened, pid, image));
     assert!(!again.is_kept && again.slot != other.slot);
     assert_eq!(late.status_of(&key).unwrap().held_bytes, 0);
-    // Two jobs never share a page.
     let another = JobKey {
         id: "b".to_owned(),
         ..key.clone()
@@ -556,7 +542,6 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 0);
 }
 
-/// A process that lives until this is dropped.
 struct Sleeper(std::process::Child);
 
 impl Sleeper {
@@ -687,7 +672,6 @@ fn one_user_cannot_take_all_places_nor_all_users_those_of_high_priority_jobs() {
     let attach = |ledgers: &mut Ledgers, key: &JobKey, pid: u32| {
         let owner = owner(key.uid);
         let opened = ledgers.handle_attach(key, comer(pid, &owner, ""));
-        // The process drops its connection, lives on, and returns as another job.
         opened.map(|opened| ledgers.handle_detach(key, opened.slot))
     };
     let mut pid = 1;
@@ -706,7 +690,6 @@ fn one_user_cannot_take_all_places_nor_all_users_those_of_high_priority_jobs() {
     assert!(matches!(refused, LedgerError::AllSlots), "{refused}");
     key.class = JobClass::HighPriority;
     attach(&mut ledgers, &key, pid).unwrap();
-    // Only while they live; then their places are free again.
     look(&mut ledgers, |_| true, |_| false);
     key.class = JobClass::BestEffort;
     attach(&mut ledgers, &key, pid).unwrap();

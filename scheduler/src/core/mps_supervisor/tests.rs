@@ -4,14 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A supervisor, its time, and its outputs so far.
 struct Watched {
     supervisor: Supervisor,
     now_ns: u64,
     is_ours: bool,
-    /// Orders and their times.
     orders: Vec<(u64, Order)>,
-    /// Times of orders that counted as restarts.
     restarts: Vec<u64>,
     news: Vec<Kind>,
     faults: Vec<String>,
@@ -32,7 +29,6 @@ impl Watched {
         }
     }
 
-    /// Polls, and waits for the next poll; returns the order.
     fn look(&mut self, found: &Found, trouble: Option<Trouble>) -> Option<Order> {
         let is_ours = self.is_ours;
         let decision = (self.supervisor).handle_look(self.now_ns, found, trouble, is_ours);
@@ -62,7 +58,6 @@ impl Watched {
         assert_eq!(self.look(&Found::Answers { pid, servers }, None), None);
     }
 
-    /// Polls until an order, or a state.
     fn until(&mut self, found: &Found, state: &str) {
         for _ in 0..100 {
             if self.look(found, None).is_some() || self.state() == state {
@@ -188,7 +183,6 @@ fn restarts_count_on_whatever_daemons_are_killed_in_between() {
     watched.until(&Found::Nothing, "given-up");
     watched.replace();
     assert_eq!(watched.state(), "given-up");
-    // They expire after an hour, for the next daemon, too.
     watched.supervisor.resume(watched.now_ns);
     watched.now_ns = first_ns + HOUR_NS;
     let mut watched = Watched {
@@ -206,7 +200,6 @@ fn restarts_count_on_whatever_daemons_are_killed_in_between() {
     assert_eq!(watched.seen().restarts, 0, "a first start");
 }
 
-/// Both die together, repeatedly.
 #[test]
 fn a_first_start_after_that_of_another_daemon_is_a_restart() {
     let mut watched = Watched::new(3);
@@ -311,7 +304,6 @@ fn one_that_hangs_is_reported_once_and_restarted_where_it_has_no_server() {
         watched.look(&silent, None);
         assert_eq!((watched.faults.len(), &watched.held), (1, &None));
         if has_servers {
-            // Running work continues: a person decides.
             for _ in 0..1_000 {
                 assert_eq!(watched.look(&silent, None), None);
             }
@@ -433,7 +425,6 @@ fn who_has_lost_a_server_is_known_where_mps_is_managed_and_of_so_many_at_once() 
     assert_eq!(desk.orphans.len(), ORPHANS_MAX);
 }
 
-/// Possible results of a poll.
 fn found() -> impl Strategy<Value = (Found, Option<Trouble>)> {
     let pid = 1..4_u32;
     let silent = (pid.clone(), any::<bool>());

@@ -18,13 +18,12 @@
 //! previous daemon; the client charges it to this lease before its threads see the lease
 //! (`LeasePage::bring`). Until then T lacks it: the daemon never takes T as less than what is in
 //! flight.
-//!
-//! **Trust.** The job writes these words itself. C above H is no completion: then nothing is in
-//! flight, never less. T may drop by a refund, but by no more than the policy's throttle has added
-//! for this job since it last restarted, and rise by no more than an hour at a time
-//! ([`BelievedSum`]). Otherwise a job that charges and refunds could erase what *others* charged to
-//! the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while it is granted nothing is left
-//! out of the decision until it does ([`BeJob::is_stalled`]).
+//! - **Trust.** The job writes these words itself. C above H is no completion: then nothing is in
+//!   flight, never less. T may drop by a refund, but by no more than the policy's throttle has
+//!   added for this job since it last restarted, and rise by no more than an hour at a time
+//!   ([`BelievedSum`]). Otherwise a job that charges and refunds could erase what *others* charged
+//!   to the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while it is granted nothing is
+//!   left out of the decision until it does ([`BeJob::is_stalled`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -95,12 +94,9 @@ pub(crate) struct BeJob {
     /// Since when nothing has been granted while work is in flight.
     closed_since_ns: Option<u64>,
     is_stalled: bool,
-    /// Held for a fault, until an operator releases it.
     is_held: bool,
     has_collectives: bool,
-    /// Refused for collectives, while a high-priority client is attached.
     is_refused: bool,
-    /// Part of the last decision.
     is_counted: bool,
     /// Its sums were read without a concurrent refund.
     is_settled: bool,
@@ -212,8 +208,7 @@ impl BeJob {
         self.is_refused
     }
 
-    /// Whether an operator, a rule or its collectives hold it, so that it does nothing beside
-    /// high-priority work whatever the policy decides.
+    /// Held or refused: it does nothing beside high-priority work, whatever the policy decides.
     pub(crate) fn is_out(&self) -> bool {
         self.is_held || self.is_refused
     }
@@ -225,8 +220,7 @@ impl BeJob {
         self.is_refused = refuses && self.has_collectives;
     }
 
-    /// Whether a thread of the job waits for the policy, rather than for an operator or the end of
-    /// the last high-priority client.
+    /// Whether a thread waits for the policy, not for an operator or the last high-priority client.
     pub(crate) fn is_waiting_for_policy(&self) -> bool {
         self.view.waiting && !self.is_held && !self.is_refused
     }
@@ -236,7 +230,6 @@ impl BeJob {
         !self.is_counted && self.has_worked
     }
 
-    /// Whether the job needs frequent polls.
     pub(crate) fn is_active(&self) -> bool {
         self.is_waiting_for_policy() || !self.view.drained
     }
@@ -249,7 +242,6 @@ impl BeJob {
         }
     }
 
-    /// Whether a published lease must be revocable by a high-priority launch.
     pub(crate) fn is_gated(&self) -> bool {
         !self.published.is_for_nobody()
     }
@@ -302,7 +294,6 @@ impl BeJob {
         self.is_counted = false;
     }
 
-    /// The policy's decision at `now_ns`; `None`: the job has stalled or is refused.
     pub(crate) fn handle_lease(
         &mut self,
         lease: Option<(Lease, Limit)>,
@@ -460,7 +451,6 @@ struct BelievedSum {
 }
 
 impl BelievedSum {
-    /// For a sum that starts at this value.
     fn new(first_ns: u64) -> Self {
         Self {
             read_ns: first_ns,

@@ -56,9 +56,9 @@ impl State {
         self.jobs.last_mut().expect("it was just added")
     }
 
-    /// With a reason, best-effort jobs that arrive from now on wait, with `is_for_returned`
-    /// including those that ran under a previous daemon. Without one, waiting jobs go on; the
-    /// caller rings the bell on true.
+    /// With a reason, best-effort jobs that arrive from now on wait, with `is_for_returned` also
+    /// those of a previous daemon. Without one, waiting jobs go on; the caller rings the bell on
+    /// true.
     pub(crate) fn hold_comers(&mut self, why: Option<String>, is_for_returned: bool) -> bool {
         let goes_on = why.is_none() && !self.holds.waiting.is_empty();
         self.holds.is_for_returned = is_for_returned;
@@ -70,7 +70,6 @@ impl State {
         goes_on
     }
 
-    /// A best-effort job waits as a newly arrived one, if such jobs wait.
     pub(crate) fn hold_as_comer(&mut self, key: &JobKey) {
         let jobs = &self.jobs;
         let holds = &mut self.holds;

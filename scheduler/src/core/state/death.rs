@@ -26,7 +26,6 @@ pub(super) struct End {
 pub(crate) struct Death {
     pub(crate) key: JobKey,
     pub(crate) pid: u32,
-    /// Expected, ns.
     pub(crate) in_flight_ns: u64,
     /// Number of launches; best-effort clients do not report it.
     pub(crate) launches: Option<u64>,
@@ -42,7 +41,6 @@ pub(crate) struct Death {
 pub(crate) enum How {
     /// MPS ended its work on this daemon's request.
     Spared,
-    /// Its drain timed out.
     GaveUp,
     /// Its end was supervised. Whether MPS was asked is unknown.
     SeenTo,
@@ -79,8 +77,8 @@ impl Client {
 }
 
 impl State {
-    /// The process of a client has ended by `now_ns` (`real_ns` in real time), after reporting its
-    /// completions. Call before [`State::handle_detach`].
+    /// A client's process has ended by `now_ns` (`real_ns` in real time). Call before
+    /// [`State::handle_detach`].
     pub(crate) fn handle_death(&mut self, now_ns: u64, real_ns: u64, client: u64) {
         let has_mps = self.ways.has_mps();
         let (unknown_ns, has_room) = (self.unknown_ns, self.deaths.len() < DEATHS_MAX);

@@ -19,7 +19,6 @@ pub(crate) struct Sticky {
     pub(crate) code: u32,
 }
 
-/// Holds for faults, each with its reason, until released.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
     all: Option<String>,
@@ -29,13 +28,10 @@ pub(crate) struct Holds {
     jobs: Vec<(JobKey, String)>,
     /// Users whose jobs exceed [`HELD_USERS_MAX`], as reported; at most as many, oldest first.
     pub(super) refused: VecDeque<u32>,
-    /// New high-priority jobs should not come.
     draining: Option<String>,
-    /// Arriving best-effort jobs wait while set.
     pub(super) probe: Option<String>,
     /// So do jobs that ran under a previous daemon.
     pub(super) is_for_returned: bool,
-    /// Present jobs that wait for it.
     pub(super) waiting: Vec<JobKey>,
     /// Every best-effort job is held until MPS serves again, which ends the hold.
     for_mps: Option<String>,
@@ -97,7 +93,6 @@ impl Holds {
         all.chain(users).chain(jobs)
     }
 
-    /// Why this job is held, if it is; its own fault first.
     pub(crate) fn why(&self, key: &JobKey) -> Option<&str> {
         let job = self.jobs.iter().find(|(held, _)| held == key);
         let user = || self.users.iter().find(|(uid, _)| *uid == key.uid);
@@ -175,8 +170,7 @@ impl Progress {
     }
 }
 
-/// Progress of a best-effort job. Two equal values with [`JobProgress::is_waiting`]: nothing of it
-/// has completed in between.
+/// A best-effort job's progress; equal twice with [`JobProgress::is_waiting`]: none in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobProgress {
     pub(crate) key: JobKey,
@@ -217,7 +211,6 @@ impl Client {
 }
 
 impl State {
-    /// Sticky errors reported since the last call, including those of departed clients.
     pub(crate) fn take_stickies(&mut self) -> Vec<Sticky> {
         let mut found = std::mem::take(&mut self.stickies);
         for Job { key, clients, .. } in &mut self.jobs {
@@ -258,8 +251,8 @@ impl State {
         progress.collect()
     }
 
-    /// Holds best-effort jobs until [`State::release`]. None if they are held already, or cannot be
-    /// and that was reported. The caller rings the bell.
+    /// Holds best-effort jobs until [`State::release`]. None if not news. The caller rings the
+    /// bell.
     pub(crate) fn hold(&mut self, whose: Whose<'_>, why: &str) -> Option<NewlyHeld> {
         let newly = match whose {
             Whose::Job(key) => self.holds.hold_job(key, why),
@@ -270,15 +263,14 @@ impl State {
         newly
     }
 
-    /// Holds every best-effort job for this reason until MPS serves again (`None`). Returns whether
-    /// that is new; the caller rings the bell.
+    /// Holds every best-effort job until MPS serves again (`None`). True if new: the caller rings
+    /// the bell.
     pub(crate) fn hold_for_mps(&mut self, why: Option<&str>) -> bool {
         let before = std::mem::replace(&mut self.holds.for_mps, why.map(str::to_owned));
         self.apply_holds();
         before.is_some() != why.is_some()
     }
 
-    /// Process ids of living clients that reported a lost context.
     pub(crate) fn lost_clients(&self) -> BTreeSet<u32> {
         self.lost().map(|(pid, _)| pid).collect()
     }

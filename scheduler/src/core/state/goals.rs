@@ -21,7 +21,6 @@ const UNMARKED: u64 = 64;
 pub(crate) struct JobGoal {
     asked: Option<SloAsked>,
     set: Option<SloChange>,
-    /// That its target has no effect on inferred requests was reported.
     is_unmarked_told: bool,
 }
 
@@ -77,7 +76,6 @@ impl JobGoal {
         })
     }
 
-    /// The goal in force for marked or inferred requests, and its source.
     pub(crate) fn in_force(&self, params: &PillionParams, is_marked: bool) -> (Goal, Origin) {
         let goal = self.for_policy(Some(params));
         let goal = goal.unwrap_or_else(|| params.goal(is_marked));
@@ -121,8 +119,8 @@ impl State {
     }
 
     /// How a job keeps its target: the view of the client with the least level, which binds, with
-    /// the counts of all its clients. Clients without judged requests count only if all are. None
-    /// while no client has marked requests, or the policy does not know the last change.
+    /// the counts of all (of unjudged ones only if all are). None while no client marks, or the
+    /// policy does not know the last change.
     pub(crate) fn slo_view(&self, job: &Job) -> Option<SloView> {
         let goal = job.goal.for_policy(self.pillion());
         let told = job.clients.iter().filter(|client| client.goal_told == goal);
@@ -144,10 +142,7 @@ impl State {
         })
     }
 
-    /// The high-priority jobs of that id, of all users if `uid` is none, whose goal may change
-    /// ([`Self::handle_slo`]).
-    /// # Errors
-    /// There is none, or the policy ignores targets.
+    /// The high-priority jobs of that id, of all users if `uid` is none, whose goal may change.
     pub(crate) fn slo_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, SetRefused> {
         let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
         let meant = || self.jobs.iter().filter(is_meant).map(|job| &job.key);

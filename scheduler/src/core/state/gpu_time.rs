@@ -39,7 +39,6 @@ impl GpuTime {
         }
     }
 
-    /// Replaces the counts of the client's page.
     pub(crate) fn count(self, totals: &mut Totals) {
         totals.set(Counter::GpuTime, self.all_ns);
         totals.set(Counter::GpuTimeKnown, self.known_ns);
@@ -51,7 +50,6 @@ impl GpuTime {
         self.pct(self.known_ns)
     }
 
-    /// Part with a class, per cent; `None` while the sum is zero.
     pub(crate) fn classed_pct(self) -> Option<f64> {
         self.pct(self.classed_ns)
     }

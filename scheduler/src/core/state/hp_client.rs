@@ -47,7 +47,6 @@ pub(crate) struct HpClient {
     /// Launched since the last [`HpClient::take_sm_ns`], ns of all SMs.
     sm_ns: f64,
     marks: Marks,
-    /// While a trace is taken: records read, until the trace takes them.
     pub(super) traced: Option<Vec<[u64; RECORD_WORDS]>>,
 }
 
@@ -209,8 +208,8 @@ impl HpClient {
         }
     }
 
-    /// Whether to ask the client's helper thread now what has completed: best-effort work waits,
-    /// and the client is busy and quiet. A training job seldom synchronises by itself.
+    /// Whether to ask the client's helper now what has completed: best-effort work waits, and the
+    /// client is busy and quiet. A training job seldom synchronises by itself.
     pub(crate) fn poll_question(
         &mut self,
         page: &ClientPage,

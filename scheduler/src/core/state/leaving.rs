@@ -22,13 +22,12 @@ pub(crate) struct EndedJob {
     pub(crate) totals: Totals,
     pub(crate) ended_ns: u64,
     pub(crate) requests: Requests,
-    /// Kept for its return.
     pub(super) cap: JobCap,
 }
 
 impl State {
-    /// A client's process has ended, or its connection. Its work in flight no longer counts; its
-    /// totals stay with its job. The caller rings the daemon's bell. Returns the client.
+    /// A client's process or connection has ended: its work in flight no longer counts, its totals
+    /// stay with its job. The caller rings the daemon's bell.
     pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
         let (gone, page) = self.remove(now_ns, client)?;
         // The process may live on without its connection: it must learn that no daemon serves it.
@@ -38,7 +37,6 @@ impl State {
         Some(gone)
     }
 
-    /// Removes a client, and its job with its last one. Returns it with its page.
     fn remove(&mut self, now_ns: u64, client: u64) -> Option<(Gone, Mapping<ClientPage>)> {
         self.wakes.clear(); // They name jobs and clients by place.
         for index in 0..self.jobs.len() {
@@ -96,11 +94,9 @@ impl State {
     }
 
     /// A process of job `key` wants to attach with the page of that file. Returns the job's place
-    /// if present, and the already counted part of the page's totals. The page may return, from a
-    /// process that lost its connection or gave up an attempt: the earlier client ends, and the
-    /// page continues.
-    /// # Errors
-    /// There is no room. The counted part of its page is kept for another attempt.
+    /// if present, and the already counted part of the page's totals. If the page returns from a
+    /// process that lost its connection or gave up an attempt, the earlier client ends and the page
+    /// continues. Without room the counted part is kept for another attempt.
     pub(super) fn take_comer(
         &mut self,
         now_ns: u64,

@@ -1,13 +1,12 @@
 //! A high-priority client's requests, until the policy gets them.
-//!
-//! **Marked or inferred.** Requests are inferred from launches until [`SURE`] marked ones have
-//! ended: marking a single thing must not lose the others. From then on only marked requests count.
-//! A client without marks for [`SILENT_NS`] that makes [`SILENT_REQUESTS`] inferred requests
-//! meanwhile returns to inferred ones. Both changes discard what was learnt of the other kind.
-//!
-//! **Order.** Threads have their own rings, which are read one after the other: the end of a
-//! request may be read before its begin, if different threads report them. So marks wait here until
-//! all records pushed before them have been read, and are handed over in order of time.
+//! - **Marked or inferred.** Requests are inferred from launches until [`SURE`] marked ones have
+//!   ended: marking a single thing must not lose the others. From then on only marked requests
+//!   count. A client without marks for [`SILENT_NS`] that makes [`SILENT_REQUESTS`] inferred
+//!   requests meanwhile returns to inferred ones. Both changes discard what was learnt of the other
+//!   kind.
+//! - **Order.** Threads have their own rings, which are read one after the other: the end of a
+//!   request may be read before its begin, if different threads report them. So marks wait here
+//!   until all records pushed before them have been read, and are handed over in order of time.
 
 use policy::{Gate, HpTimeline, Mark, Request};
 use protocol::record::{Begin, End, Record, has_arrived};
@@ -75,7 +74,6 @@ pub(crate) struct Read {
     /// The client's ring; the shared one is the last.
     pub(crate) ring: usize,
     pub(crate) looked_ns: u64,
-    /// The present read, or just before it.
     pub(crate) now_ns: u64,
 }
 
@@ -86,7 +84,6 @@ enum Turn {
 }
 
 impl Marks {
-    /// Takes in a mark; returns whether it is possible.
     pub(crate) fn handle(&mut self, record: &Record, read: &Read, timeline: &HpTimeline) -> bool {
         // A client's time is trusted only within what is possible.
         let latest_ns = read.now_ns.saturating_add(AHEAD_NS);
@@ -237,7 +234,6 @@ impl Marks {
         self.all_inferred
     }
 
-    /// Whether the requests that count change now.
     fn poll_turn(&mut self, now_ns: u64) -> Option<Turn> {
         let is_quiet = now_ns.saturating_sub(self.marked_ns) >= SILENT_NS;
         let turn = match self.are_used {
@@ -322,13 +318,11 @@ fn count(requests: &mut Requests, gate: &Gate, client: u64, mark: &Mark) {
 fn at_ns(mark: &Mark) -> u64 {
     match *mark {
         Mark::Begin { at_ns, .. } | Mark::End { at_ns, .. } => at_ns,
-        // Never waits here.
         Mark::Target { .. } => 0,
     }
 }
 
 impl State {
-    /// Hands requests of the rings until `now_ns` to the policy, marked or inferred.
     pub(super) fn hand_over_requests(&mut self, now_ns: u64) {
         self.hand_over_goals();
         self.hand_over_learnt(now_ns);

@@ -23,7 +23,6 @@ use crate::core::job_key::JobKey;
 
 const _: () = assert!(policy::terms::WEIGHT_MAX == promise::WEIGHT_MAX as u32);
 
-/// A job's own cap, and its changed promise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JobCap {
     asked: Option<Cap>,
@@ -36,7 +35,6 @@ pub(crate) struct JobCap {
     ruled: Option<Ruled>,
     /// Share of the SMs at its start, per cent, if it may be restarted.
     pub(super) started_with: Option<u32>,
-    /// Being ended for another share.
     pub(super) is_stale: bool,
     /// Was ended for another share while it had this one, per cent, and has started again.
     pub(super) ended_with: Option<u32>,
@@ -59,7 +57,6 @@ pub(crate) struct Promised {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapOrigin {
     Configuration,
-    /// The job's request at its start.
     Run,
     Set,
 }
@@ -124,7 +121,6 @@ impl JobCap {
         }
     }
 
-    /// `most` is the operator's bound.
     fn in_force(&self, most: Cap) -> (Cap, CapOrigin) {
         let (own, origin) = match (self.set, self.asked) {
             (Some(CapChange::To(cap)), _) => (cap, CapOrigin::Set),
@@ -190,7 +186,6 @@ impl JobCap {
 }
 
 impl Job {
-    /// The operator's rules for it, by its id or the name of one of its programs.
     fn rules<'r>(&self, rules: &'r [JobRule]) -> impl Iterator<Item = &'r JobRule> {
         rules.iter().filter(|rule| {
             let mut programs = self.clients.iter().map(|client| &client.name);
@@ -208,7 +203,6 @@ impl Job {
         self.cap.in_force(self.most(rules))
     }
 
-    /// The cap after a change; none: no change.
     fn cap_with(&self, change: Option<CapChange>, rules: &[JobRule]) -> Cap {
         let cap = JobCap {
             set: change.or(self.cap.set),
@@ -277,8 +271,7 @@ impl State {
         }
     }
 
-    /// Whether a law needs readings of the device: a job has a cap, or best-effort work is
-    /// throttled beside a high-priority job.
+    /// Whether a law needs readings: a job's cap, or a throttle beside a high-priority job.
     pub(crate) fn wants_telemetry(&self) -> bool {
         self.has_caps() || self.is_throttled()
     }
@@ -333,10 +326,7 @@ impl State {
         }
     }
 
-    /// The best-effort jobs of that id, of all users if `uid` is none, whose cap may change
-    /// ([`Self::handle_cap`]).
-    /// # Errors
-    /// There is none.
+    /// The best-effort jobs of that id, of all users if `uid` is none, whose cap may change.
     pub(crate) fn cap_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, CapRefused> {
         let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
         let meant = || self.jobs.iter().filter(is_meant).map(|job| &job.key);
@@ -358,11 +348,9 @@ impl State {
         }
     }
 
-    /// The best-effort jobs of that id, whose promises may change ([`Self::handle_promise`]), each
-    /// with its promise after the change. `cap`: a change of caps in the same request.
-    /// # Errors
-    /// There is none, or the policy ignores promises, though they may always be withdrawn; or a
-    /// job's cap is below its least share.
+    /// The best-effort jobs of that id, each with its promise after the change; `cap`: a change of
+    /// caps in the same request. Error: no such job, a policy that ignores promises (they may
+    /// always be withdrawn), or a cap below the least share.
     pub(crate) fn promise_jobs(
         &self,
         id: &str,

@@ -84,7 +84,6 @@ pub(super) struct Leases {
     last: Vec<(JobId, Known)>,
 }
 
-/// The state whose change makes an entry.
 type Known = (Terms, bool, Limit);
 
 impl Leases {

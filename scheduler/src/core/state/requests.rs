@@ -59,7 +59,6 @@ pub(crate) struct Requests {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traced {
-    /// None if inferred.
     pub(super) kind: Option<u32>,
     pub(super) arrived_ns: u64,
     pub(super) ended_ns: u64,
@@ -87,21 +86,17 @@ struct Ended {
 pub(crate) struct Record {
     pub(crate) count: u64,
     pub(crate) sum_ns: u64,
-    /// By bucket, not cumulative.
     buckets: [u64; BUCKETS_NS.len()],
     pub(crate) target_ns: Option<u64>,
-    /// Requests with a target, and those over it.
     pub(crate) judged: u64,
     pub(crate) over_target: u64,
     slices: VecDeque<Slice>,
-    /// Of an ended job.
     last: Option<Recent>,
 }
 
 #[derive(Debug)]
 struct Slice {
     began_ns: u64,
-    /// In microseconds.
     took_us: Histogram<u32>,
     judged: u64,
     over_target: u64,
@@ -109,7 +104,6 @@ struct Slice {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Recent {
-    /// Age of the window's begin, ns.
     pub(crate) over_ns: u64,
     pub(crate) count: u64,
     pub(crate) p50_ns: Option<u64>,
@@ -235,7 +229,6 @@ impl Requests {
 }
 
 impl Record {
-    /// Cumulative counts by upper bound, ns, one for each bucket.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut sum = 0;
         BUCKETS_NS
@@ -277,7 +270,6 @@ impl Record {
     }
 
     fn handle_ended(&mut self, ended: &Ended) {
-        // The job has returned.
         self.last = None;
         let single = ended.target.filter(|target| !target.is_mean);
         let is_over = single.is_some_and(|target| ended.took_ns > target.ns);

@@ -51,7 +51,6 @@ impl Rings {
         }
     }
 
-    /// The next record of a round, and its ring; the shared ring is the last, [`RINGS`].
     #[inline]
     pub(super) fn next(
         &mut self,

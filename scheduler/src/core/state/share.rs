@@ -52,8 +52,8 @@ impl State {
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
     }
 
-    /// Whether best-effort jobs have the share: always in time slices; under MPS if restartable
-    /// jobs are present, and all were started with it.
+    /// Always in time slices; under MPS if restartable jobs are present, and all were started with
+    /// it.
     fn is_share_in_force(&self) -> bool {
         if self.ways.in_force() != Sharing::Mps {
             return true;
@@ -64,8 +64,8 @@ impl State {
         first.is_some() && first == percent && with.all(|with| Some(with) == percent)
     }
 
-    /// How the high-priority job with the least level keeps its target; `None` where nothing is
-    /// judged, or best-effort jobs are idle.
+    /// The high-priority job with the least level; `None` where nothing is judged or best-effort
+    /// jobs idle.
     fn held(&self) -> Option<Held> {
         let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
         if !self.hp.present || !be_jobs.into_iter().any(BeJob::is_active) {
@@ -97,10 +97,9 @@ impl State {
         Some(f64::from(self.share.percent()?) / 100.0)
     }
 
-    /// A job to end, because its supervisor then restarts it with another share of the SMs, and the
-    /// two shares, per cent. Once for each of its runs, and not if it came with the share that it
-    /// was ended for: another restart is useless. None for more of what nobody needs: a
-    /// high-priority job must be attached.
+    /// A job to end, for its supervisor to restart it with another share of the SMs, and both
+    /// shares, per cent. Once for each of its runs; not if it came with the share that it was ended
+    /// for (useless), nor without a high-priority job (more of what nobody needs).
     pub(crate) fn take_stale(&mut self, now_ns: u64) -> Option<(JobKey, [u32; 2])> {
         let percent = self.share.percent()?;
         if self.ways.in_force() != Sharing::Mps || !self.hp.present {

@@ -52,7 +52,6 @@ pub(crate) struct SloWatch {
     is_missed: bool,
     /// Since when no window reports a miss, and the requests judged by then.
     calm_since: Option<Sample>,
-    /// Since when the mean was over its target at each sample.
     mean_over_since_ns: Option<u64>,
 }
 
@@ -201,7 +200,6 @@ impl Sample {
             && self.misses_at_floor >= before.misses_at_floor
     }
 
-    /// Counts since `before`; `at_ns` is the elapsed time.
     fn since(&self, before: &Self) -> Self {
         Self {
             at_ns: self.at_ns.saturating_sub(before.at_ns),

@@ -21,8 +21,7 @@ use crate::core::fairness::place_to_give_up;
 /// Known jobs being ended. The user with most of them loses the oldest first.
 pub(super) const STOPPING_MAX: usize = 64;
 
-/// Time for a process that was started while its job was being ended to attach, ns: it first loads
-/// libraries and weights.
+/// Time for a process started while its job was being ended to attach, ns: it first loads weights.
 const LATE_NS: u64 = 60_000_000_000;
 
 /// Stoppers of a job, and remembered intervals of being ended; the oldest is dropped.
@@ -39,7 +38,6 @@ pub struct Moment {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// Its end is supervised until this time, ns.
     SeenTo(u64),
     Stop,
 }
@@ -82,7 +80,6 @@ impl Stopping {
         if let Some(entry) = self.find(id, uid, at.now_ns) {
             if entry.askers.is_empty() {
                 entry.begun_ticks = at.boot_ticks;
-                // Its earlier processes are gone.
                 entry.is_frozen = false;
             }
             entry.askers.retain(|(known, _)| *known != asker);
@@ -211,7 +208,6 @@ mod tests {
         let seen_to = Some(Notice::SeenTo(40 * S));
         assert_eq!(word(&mut stopping, 1, 20, 5), seen_to);
         assert_eq!(word(&mut stopping, 1, 20, 0), seen_to);
-        // Another user's job of that name, and another job of the user.
         assert_eq!(word(&mut stopping, 2, 20, 5), None);
         assert_eq!(stopping.word("other", 1, 20 * S, 500), None);
         stopping.begin("job", 1, 7, at(20), 30 * S);
@@ -238,12 +234,10 @@ mod tests {
         }
         assert_eq!(word(&mut stopping, 1, 79, 19), Some(Notice::Stop));
         assert_eq!(word(&mut stopping, 1, 80, 19), None);
-        // A job that was given up goes on, with all that it starts.
         stopping.begin("job", 1, 7, at(90), 30 * S);
         stopping.freeze("job", 1, 91 * S);
         stopping.end("job", 1, 7, at(95), false);
         assert_eq!(word(&mut stopping, 1, 96, 92), None);
-        // A second end is like the first.
         stopping.begin("job", 1, 7, at(100), 30 * S);
         stopping.freeze("job", 1, 101 * S);
         stopping.end("job", 1, 7, at(102), true);
@@ -260,7 +254,6 @@ mod tests {
         ] {
             assert_eq!(word(&mut stopping, 1, 122, started_s), told, "{started_s}");
         }
-        // A repetition changes nothing.
         stopping.end("job", 1, 7, at(122), false);
         assert_eq!(word(&mut stopping, 1, 123, 115), Some(Notice::Stop));
     }

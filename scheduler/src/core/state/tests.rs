@@ -47,24 +47,17 @@ use crate::report::status::{Identity, Status, Viewer};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// A state and the time.
 pub(super) struct Rig {
     pub(super) state: State,
     pub(super) pages: Arc<GpuPages>,
     pub(super) now_ns: u64,
-    /// User of the next client.
     pub(super) uid: u32,
-    /// The next client's report of MPS.
     pub(super) is_on_mps: Option<bool>,
-    /// Target that attaching jobs ask for.
     slo: String,
-    /// Cap that attaching jobs ask for.
     compute: String,
-    /// The share of the SMs that a best-effort job was started with, if restartable.
     restartable: String,
 }
 
-/// A client's side of its pages.
 pub(super) struct Player {
     pub(super) client: u64,
     pub(super) page: Mapping<ClientPage>,
@@ -109,7 +102,6 @@ impl Rig {
         self.state.poll(self.now_ns)
     }
 
-    /// Advances time, then polls.
     pub(super) fn poll_after(&mut self, passed_ns: u64) -> Look {
         self.now_ns += passed_ns;
         self.poll()
@@ -172,14 +164,12 @@ impl Rig {
         self.try_attach(JobClass::BestEffort, job).unwrap()
     }
 
-    /// Adds a best-effort job `train` and, after it, a high-priority job `serve`.
     pub(super) fn with_two(mut self) -> (Self, Player, Player) {
         let be = self.be("train");
         let hp = self.hp("serve");
         (self, be, hp)
     }
 
-    /// A high-priority launch, as the library makes it.
     pub(super) fn launch(&self, hp: &mut Player, class: Class, expected_ns: u64) {
         hp.seq += 1;
         let launch = Record::Launch(Launch {
@@ -191,12 +181,10 @@ impl Rig {
             class: class.bits() as u8,
             at_ns: 0,
         });
-        // A full ring drops the record, as in the library.
         let _ = hp.page.rings[0].push(&launch.encode());
         announce(&self.pages.daemon, &self.pages.hp);
     }
 
-    /// A best-effort launch, as the library makes it: charged, or refused.
     pub(super) fn try_launch(&self, be: &Player, kernel: &Kernel) -> Result<Terms, Refusal> {
         let lease = be.lease.as_ref().unwrap();
         let hp = &self.pages.hp;
@@ -210,7 +198,6 @@ impl Rig {
         )
     }
 
-    /// The job's current terms.
     pub(super) fn terms(&self, be: &Player) -> Terms {
         be.lease.as_ref().unwrap().terms().unwrap().1
     }
@@ -223,7 +210,6 @@ impl Rig {
         self.pages.daemon.live_epoch.load(Ordering::Relaxed)
     }
 
-    /// The output of `pillion status`.
     fn status(&self, viewer: Viewer) -> Value {
         let ledgers = Ledgers::new(MemoryRules::default(), 16 << 30);
         let identity = Identity {
@@ -247,7 +233,6 @@ impl Rig {
     }
 }
 
-/// Threads claim the first `count` rings.
 pub(super) fn claim_rings(page: &ClientPage, count: usize) {
     for owner in &page.ring_owner[..count] {
         owner.store(1, Ordering::Relaxed);
@@ -259,7 +244,6 @@ impl Player {
         self.page.rings[0].push(&record.encode()).unwrap();
     }
 
-    /// Everything launched until now is seen as complete.
     pub(super) fn complete(&self) {
         self.complete_at(0);
     }
@@ -273,7 +257,6 @@ impl Player {
         });
     }
 
-    /// A best-effort launch of that cost is seen as complete.
     pub(super) fn completed(&self, cost_ns: u64) {
         self.page.completed_ns.fetch_add(cost_ns, Ordering::Relaxed);
     }
@@ -436,7 +419,6 @@ fn under_launch_gate_one_launch_is_in_flight_whatever_it_costs() {
     for be in [&first, &second] {
         assert!(rig.try_launch(be, &COMPUTE).is_err(), "one is in flight");
     }
-    // It is complete: the other job's turn, for one launch.
     first.completed(900 * MS);
     rig.poll_after(50 * US);
     assert!(rig.try_launch(&first, &COMPUTE).is_err());
@@ -686,7 +668,6 @@ fn leases_are_gated_before_a_high_priority_client_is_answered() {
     rig.poll();
     assert!(rig.try_launch(&be, &COMPUTE).is_ok(), "nobody to protect");
     let _hp = rig.hp("serve");
-    // The poll thread has not polled yet.
     assert!(rig.try_launch(&be, &COMPUTE).is_err());
 }
 
@@ -700,7 +681,6 @@ fn a_client_that_was_detached_while_it_lives_is_told_so() {
     assert_eq!(be.page.detached.load(Ordering::Acquire), 1);
 }
 
-/// The configuration of a rig with other keys.
 fn config(keys: &str) -> Config {
     let text = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\n{keys}\n");
     let mut config = Config::check(Path::new("gpu0.toml"), &text).unwrap();

@@ -9,7 +9,6 @@ use super::Faults;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) counters: [u64; Counter::ALL.len()],
-    /// Expected ns charged.
     pub(crate) charged_ns: u64,
     pub(crate) faults: Faults,
 }
@@ -66,7 +65,6 @@ impl Totals {
         }
     }
 
-    /// The part that remains once the client has ended.
     pub(crate) fn of_ended(mut self) -> Self {
         for (counter, count) in Counter::ALL.iter().zip(&mut self.counters) {
             if !counter.is_total() {

@@ -19,8 +19,8 @@ use super::rings::Rings;
 use super::{BeJob, Client, IDLE_POLL_NS, Job, State, Wake};
 use crate::core::job_key::JobKey;
 
-/// Names are read for this long after the end. A client's helper reports new ones every 20 ms
-/// (`interpose/src/progress/traced.rs`).
+/// Names are read this long after the end: helpers report new ones every 20 ms
+/// (`progress/traced.rs`).
 const NAMES_NS: u64 = 150_000_000;
 
 /// Kernels whose names are kept; each may take 384 bytes.
@@ -44,7 +44,6 @@ pub(crate) struct Traced {
     pub(crate) dropped: u64,
     pub(crate) jobs: Vec<JobKey>,
     pub(crate) clients: Vec<TracedClient>,
-    /// By client and kernel.
     pub(crate) kernels: Vec<((u64, u64), String)>,
     pub(crate) entries: Vec<Vec<[u64; RECORD_WORDS]>>,
 }
@@ -59,19 +58,16 @@ pub(crate) struct TracedClient {
 
 #[derive(Debug)]
 pub(crate) struct Tracing {
-    /// The number published to clients.
     number: u32,
     /// Of this user's jobs; none: of all.
     uid: Option<u32>,
     /// From then on only names are noted.
     until_ns: u64,
     traced: Traced,
-    /// It has ended, and clients are back to normal.
     is_over: bool,
     entries: usize,
     readers: Vec<Reader>,
     leases: Leases,
-    /// The last noted lease of each job.
     told: Vec<Lease>,
     names: HashMap<(u64, u64), Name>,
 }
@@ -86,7 +82,6 @@ struct Reader {
     dropped: u64,
 }
 
-/// A name, as far as reported.
 #[derive(Debug, Default)]
 struct Name {
     bytes: Vec<u8>,
@@ -153,7 +148,6 @@ impl Tracing {
         }) as u32
     }
 
-    /// A client of that job is present, or attaches.
     pub(super) fn handle_attach(&mut self, key: &JobKey, client: &mut Client) {
         if self.is_over {
             return;
@@ -396,10 +390,9 @@ impl Tracing {
 }
 
 impl State {
-    /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; returns its number. The
-    /// caller rings the daemon's bell.
-    /// # Errors
-    /// Another one is taken, or not collected. A trace of all jobs replaces one of a user's.
+    /// Begins a trace at `now_ns`, of user `uid` or of all; returns its number. Error: another one
+    /// is taken or not collected, but a trace of all jobs replaces one of a user's. The caller
+    /// rings the daemon's bell.
     pub(crate) fn begin_trace(
         &mut self,
         now_ns: u64,
@@ -493,7 +486,6 @@ impl State {
         }
     }
 
-    /// Clients return to normal reports; the notes wait for collection.
     fn close_trace(&mut self) {
         self.pages.daemon.trace.store(0, Ordering::Relaxed);
         let Some(trace) = &mut self.trace else { return };

@@ -32,7 +32,6 @@ pub(super) struct Tuning {
     news: Vec<Draft>,
 }
 
-/// A client's kind of requests with a range.
 #[derive(Debug)]
 struct Tuned {
     client: u64,

@@ -25,7 +25,6 @@ pub(crate) struct UserTime {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Users {
     known: BTreeMap<u32, UserTime>,
-    /// All users beyond [`USERS_MAX`].
     others: UserTime,
 }
 
@@ -49,8 +48,7 @@ impl Users {
 }
 
 impl State {
-    /// Use of each user's jobs until now, by user id; last, without id, the joint use of users
-    /// beyond [`USERS_MAX`], if any.
+    /// Each user's use until now, by user id; last, without id, that of users beyond [`USERS_MAX`].
     pub(crate) fn user_times(&self) -> impl Iterator<Item = (Option<u32>, UserTime)> + use<> {
         let mut users = self.users.clone();
         for job in &self.jobs {

@@ -6,14 +6,10 @@ use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A machine with a given view of each process.
 #[derive(Default)]
 struct Machine {
-    /// Start and view of each process.
     processes: BTreeMap<u32, (u64, Sight)>,
-    /// Inspected processes.
     looked_into: RefCell<Vec<u32>>,
-    /// Computing processes.
     computing: BTreeSet<u32>,
 }
 
@@ -42,7 +38,6 @@ fn known(uid: u32) -> Known {
     }
 }
 
-/// A GPU, its machine and its clients.
 struct Rig {
     machine: Machine,
     strangers: Strangers,
@@ -127,7 +122,6 @@ fn clients_are_never_named_and_who_attaches_is_none_any_more() {
     for at_s in 0..30 {
         assert_eq!(rig.look(at_s, &[7]), (vec![], vec![], vec![]));
     }
-    // The connection is lost, and back before the second poll.
     rig.clients.clear();
     rig.look(31, &[7]);
     rig.clients.insert(7);
@@ -147,10 +141,8 @@ fn who_may_attach_still_has_a_grace_and_who_cannot_has_none() {
     for at_s in 0..15 {
         assert!(rig.look(at_s, &[7, 8]).2.is_empty(), "{at_s}");
     }
-    // One attaches at the last moment.
     rig.clients.insert(8);
     assert_eq!(rig.look(15, &[7, 8]), (vec![7], vec![], vec![7]));
-    // It turns out to be switched off.
     let mut rig = Rig::new(true).with(7, 1, Sight::MayAttach(known(1000)));
     rig.look(0, &[7]);
     rig.look(1, &[7]);
@@ -163,7 +155,6 @@ fn who_cannot_be_looked_into_is_named_once_it_computes_and_after_the_grace_other
     let rig = |computing: &[u32]| {
         let mut rig = Rig::new(true).with(7, 1, Sight::Unclear(known(1000)));
         rig.machine.computing = computing.iter().copied().collect();
-        // The daemon has run for long.
         rig.look(0, &[]);
         rig
     };

@@ -12,7 +12,6 @@ use crate::core::state::TurnedAway;
 use crate::host::peer;
 
 impl Control {
-    /// Refuses a process whose request was not read.
     pub(super) fn turn_away_unknown(&self, socket: &OwnedFd, reason: String) {
         match peer::of(socket) {
             Ok((peer, _)) => self.turn_away(socket, peer, Default::default(), reason),

@@ -35,7 +35,6 @@ impl Control {
         });
     }
 
-    /// A stopper is about to end a job's processes, and asks MPS first.
     pub(super) fn see_to(&mut self, socket: &OwnedFd, uid: u32, ending: &Ending) {
         // A stopper is identified by its process, and its requests end with the process.
         let asker = peer::of(socket).ok();

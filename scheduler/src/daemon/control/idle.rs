@@ -16,7 +16,6 @@ use crate::core::event::{Draft, Kind};
 const EXPECTED_MAX: usize = 256;
 
 pub(super) struct Idle {
-    /// None: the daemon never ends when idle.
     after: Option<Duration>,
     since_ns: Option<u64>,
     pub(super) expected: Vec<Expected>,

@@ -19,7 +19,6 @@ const SCHEMA_VERSION: u32 = 1;
 const NOTHING_KEPT: &str = "this daemon keeps no kernel durations ([learnt] keep = false, virtual \
                             time, or no usable folder)";
 
-/// The document for `pillion profile learnt`.
 #[derive(Serialize)]
 struct Document {
     schema_version: u32,
@@ -29,7 +28,6 @@ struct Document {
 }
 
 impl Control {
-    /// Passes a process's request for its program to the keeper, which replies.
     pub(super) fn pass_on(
         &self,
         socket: UntrustedSocket,

@@ -143,7 +143,6 @@ impl Control {
         Ok(keys.collect())
     }
 
-    /// Grants these jobs' promises for the next daemon, and drops those of ended jobs.
     fn keep_granted(&self, jobs: &[(JobKey, Promise)]) -> Result<(), String> {
         let known = self.shared.ledgers().best_effort_jobs();
         let words = jobs.iter().map(|(key, promise)| {

@@ -123,7 +123,6 @@ mod tests {
         let mut copies = Copies::default();
         let held = copies.hand_out(ANNE, "text", 0).unwrap();
         assert_eq!(copies.next_ns(), Some(HELD_NS));
-        // Handing it out again renews its time.
         copies.hand_out(ANNE, "text", 1).unwrap();
         copies.take_back(HELD_NS);
         let bytes = || {
@@ -149,7 +148,6 @@ mod tests {
             .filter_map(|number| copies.hand_out(ANNE, &long(number), number))
             .collect();
         assert_eq!(held.len(), 16);
-        // A user may receive its earlier text again, and other users theirs.
         assert!(copies.hand_out(ANNE, &long(3), 100).is_some());
         let small = |copies: &mut Copies, uid| {
             let texts = (0..100).map(|number| number.to_string());
@@ -158,7 +156,6 @@ mod tests {
                 .count()
         };
         assert_eq!([small(&mut copies, ANNE), small(&mut copies, BOB)], [0, 64]);
-        // Truncation makes room.
         let file = copies.hand_out(ANNE, &long(200), 100 + HELD_NS);
         assert_eq!(read(file.unwrap()).len(), 2 << 20);
         let sum: u64 = held

@@ -165,14 +165,12 @@ fn what_another_daemon_keeps_from_being_kept_at_the_end_is_said() {
     for program in ["/1", "/2"] {
         rig.note(ANNE, program);
     }
-    // The other daemon, which has written before and writes now.
     let store = Arc::clone(&rig.keeper.inlet.store);
     store.keep(BOB, "/bobs", Profile::default()).unwrap();
     let lock = File::open(store.folder().join(".lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     rig.keeper.shared.stop();
     let shared = Arc::clone(&rig.keeper.shared);
-    // Returns although the other daemon never ends.
     rig.keeper.run();
     let said = said(&shared);
     assert_eq!(said.len(), 1, "{said:?}");
@@ -214,11 +212,9 @@ fn a_user_who_asks_all_the_time_takes_one_turn_like_everybody_and_not_all_the_ro
     let of = |uid, program: &str| (uid, program.to_owned());
     assert_eq!(turn(&inlet), [of(ANNE, "0"), of(BOB, "bobs")]);
     assert_eq!(turn(&inlet), [of(ANNE, "1")]);
-    // For a later turn, and before later requests.
     let first = inlet.take_turn().pop().unwrap();
     inlet.put_back(first);
     assert_eq!(turn(&inlet), [of(ANNE, "2")]);
-    // A waiting request wakes the thread again.
     assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_ok());
     while !inlet.take_turn().is_empty() {}
     assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_err());

@@ -40,8 +40,7 @@ impl UnmanagedWatch {
         }
     }
 
-    /// Whether the next poll must ask NVML which processes do graphics and which compute: a process
-    /// may be named, or ended.
+    /// Whether the next poll must ask NVML which processes do graphics and which compute.
     pub(super) fn wants_uses(&self) -> bool {
         let evicts = || self.shared.unmanaged.lock().rules.action == OnUnmanaged::Evict;
         self.strangers.has_unnamed() || (self.strangers.named().next().is_some() && evicts())

@@ -23,7 +23,6 @@ fn run(doings: &mut Doings, steps: Vec<Step>) -> Result<(), String> {
     doings.run(0, "run", steps, Some(&job_of(1000, "job")))
 }
 
-/// Continues until everything is done; time stands at `now_ns`.
 fn outcomes(doings: &mut Doings, now_ns: u64) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     loop {
@@ -125,7 +124,6 @@ fn there_are_never_too_many_and_what_is_not_there_is_said() {
     assert_eq!(outcomes(&mut doings, 0).len(), COMMANDS_PER_USER);
 }
 
-/// A process that does not end when asked.
 struct Deaf(std::process::Child);
 
 impl Deaf {
@@ -146,7 +144,6 @@ impl Deaf {
         (self.0.id(), Arc::new(process))
     }
 
-    /// For eviction, as this user's process, under this id.
     fn evicted(&self, uid: u32, pid: u32) -> Evicted {
         Evicted {
             job: job_of(uid, "evicted"),
@@ -190,7 +187,6 @@ fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_and_not_cal
         let mut told = Vec::new();
         assert_eq!(doings.poll(5, &mut told, |_| {}), [(job, vec![pid])]);
         assert_eq!(doings.poll(5 + DRAIN_NS, &mut told, |_| {}), []);
-        // Its library may still end it.
         assert_eq!(doings.poll(5 + DRAIN_NS + KILL_NS, &mut told, |_| {}), []);
         assert_eq!(told, []);
         assert_eq!(doings.poll(5 + DRAIN_NS + FROZEN_NS, &mut told, |_| {}), []);
@@ -331,7 +327,6 @@ fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
     );
 }
 
-/// With more patience, for slow machines.
 fn patient(command: &[String]) -> Doings {
     let mut doings = Doings::new(command);
     doings.set_on_mps(true);
@@ -363,7 +358,6 @@ fn whose_work_mps_ends_within_the_grace_is_killed_alone_and_whose_it_does_not_ha
     let job = job_of(7, "job");
     doings.end_job(0, &job, opened.into(), PATIENCE_NS).unwrap();
     let mut told = Vec::new();
-    // It reports that until it has ended.
     doings.handle_overdue(5, &[pids[0], pids[1], 1 << 30]);
     doings.handle_overdue(6, &[pids[0], pids[1]]);
     while doings.endings[0].unasked().is_some() || ended.0.try_wait().unwrap().is_none() {

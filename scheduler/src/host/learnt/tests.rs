@@ -143,7 +143,6 @@ fn a_damaged_file_is_none_and_the_next_run_replaces_it() {
         assert!(matches!(kept, Kept::OverDamage(why) if why.contains(".toml")));
         assert_eq!(rig.kept(ANNE, PROGRAM), [("b".to_owned(), 20)]);
     }
-    // Another program whose name has the same number.
     let other = rig.store.path(ANNE, "/other");
     fs::rename(&path, &other).unwrap();
     assert!(matches!(
@@ -269,7 +268,6 @@ fn a_folder_that_others_can_write_is_not_used() {
         error.contains("can be written by others (mode 777)"),
         "{error}"
     );
-    // Nor one that a link leads to.
     let elsewhere = rig.folder.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, rig.store.user_folder(BOB)).unwrap();
@@ -333,7 +331,6 @@ fn what_was_not_used_for_the_longest_goes_first_of_the_user_who_has_most() {
         rig.keep(ANNE, program, &[("k", 1)]).unwrap();
         set_age(&rig, ANNE, program, days);
     }
-    // Only a run that begins with it counts as use; a listing does not.
     assert!(rig.store.find_to_begin(ANNE, "/b").is_some());
     assert!(rig.store.find(ANNE, "/a").is_some());
     rig.keep(ANNE, "/d", &[("k", 1)]).unwrap();

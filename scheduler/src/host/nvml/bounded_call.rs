@@ -38,8 +38,6 @@ pub(crate) struct Asked<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
     /// Starts the thread. It ends after this is dropped, once it has answered; nobody waits for it.
-    /// # Errors
-    /// The system has no thread or descriptor.
     pub(crate) fn start(
         name: &str,
         mut answer: impl FnMut(Q) -> A + Send + 'static,
@@ -71,9 +69,8 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         })
     }
 
-    /// Asks, and waits for the answer for `patience` or until `stop` is readable.
-    /// # Errors
-    /// See [`Silence`]; at once if an answer is still owed.
+    /// Waits for the answer for `patience` or until `stop`; fails at once if an answer is still
+    /// owed.
     pub(crate) fn ask(
         &mut self,
         question: Q,
@@ -104,9 +101,8 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
 
 impl<Q, A> Asked<Q, A> {
     /// Asks without waiting: [`Asked::try_answer`] has the answer when [`Asked::answered`] is
-    /// readable. A late answer to an earlier question is dropped.
-    /// # Errors
-    /// An answer is still owed, or the thread has ended.
+    /// readable. A late answer to an earlier question is dropped. Error: an answer is still owed,
+    /// or the thread has ended.
     pub(crate) fn try_ask(&mut self, question: Q) -> Result<(), Silence> {
         if self.is_owed {
             self.try_answer()?;
@@ -116,9 +112,7 @@ impl<Q, A> Asked<Q, A> {
         Ok(())
     }
 
-    /// The answer to the last question, once.
-    /// # Errors
-    /// There is none yet, or the thread has ended.
+    /// The answer to the last question, once; an error while there is none, or without the thread.
     pub(crate) fn try_answer(&mut self) -> Result<A, Silence> {
         let _ = rustix::io::read(&*self.answered, &mut [0; 8]);
         let answer = self.answers.try_recv().map_err(|none| match none {
@@ -184,7 +178,6 @@ mod tests {
             assert_eq!(asked.ask(2, stop.as_fd(), &LONG), Err(Silence::Late));
         }
         go_on.send(()).unwrap();
-        // A late answer to the first question is not taken for one to a later question.
         let late = || asked.ask(3, stop.as_fd(), &LONG).ok();
         assert_eq!(std::iter::repeat_with(late).flatten().next(), Some(30));
         assert_eq!(asked.ask(4, stop.as_fd(), &LONG), Ok(40));

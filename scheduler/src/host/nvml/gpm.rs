@@ -84,8 +84,6 @@ impl Drop for Sample {
 
 impl Gpm {
     /// For the device with this UUID; none if it, or an older driver, does not support GPM.
-    /// # Errors
-    /// See [`NvmlError`].
     pub(crate) fn open(uuid: &str) -> Result<Option<Self>, NvmlError> {
         let (library, device) = open_device(uuid)?;
         let Ok(query) = symbol::<Query>(&library, "nvmlGpmQueryDeviceSupport") else {

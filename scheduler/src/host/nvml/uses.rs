@@ -54,8 +54,6 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// For the device with this UUID.
-    /// # Errors
-    /// See [`NvmlError`].
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
         // SAFETY: nvml.h's signature for the name; the library stays open while it may be called.
@@ -73,8 +71,6 @@ impl Uses {
     /// Processes that computed in the last sample period, each with its newest sample. `None`:
     /// nothing new, or NVML does not know. NVML answers the same if no process computed; the
     /// device's total utilisation distinguishes that case.
-    /// # Errors
-    /// See [`NvmlError`].
     pub(crate) fn read(&mut self) -> Result<Option<Vec<ProcessUse>>, NvmlError> {
         match self.samples(self.last_us)? {
             Samples::Some(samples) => Ok(Some(newest(&samples, &mut self.last_us))),
@@ -86,10 +82,8 @@ impl Uses {
         }
     }
 
-    /// Processes that computed, by a sample since that time, us since 1970; none if NVML does not
-    /// know.
-    /// # Errors
-    /// See [`NvmlError`].
+    /// Processes that computed, by a sample since that time (us since 1970); none if NVML knows
+    /// none.
     pub(crate) fn computed_since(&self, since_us: u64) -> Result<Vec<u32>, NvmlError> {
         let Samples::Some(samples) = self.samples(since_us)? else {
             return Ok(Vec::new());

@@ -244,7 +244,6 @@ impl ControlStatus {
     }
 }
 
-/// For a high-priority job under the only policy with request targets.
 fn slo_of(state: &State, job: &Job) -> Option<SloStatus> {
     job.be_job.is_none().then_some(())?;
     let params = state.pillion()?;

@@ -4,7 +4,6 @@ use protocol::compute::CapChange;
 
 use super::*;
 
-/// Policy `none`, and a job that asks for that share.
 fn asking(share: &str, keys: &str) -> (Rig, Player) {
     let mut rig = Rig::new(keys);
     rig.compute = share.to_owned();
@@ -19,7 +18,6 @@ fn set(rig: &mut Rig, change: &str) {
     }
 }
 
-/// The job's cap and its source.
 fn told(rig: &Rig) -> (f64, String) {
     let usage = rig.status(Viewer::Operator)["jobs"][0]["control"]["usage"].clone();
     let source = usage["source"].as_str().unwrap().to_owned();
@@ -70,7 +68,6 @@ fn a_share_holds_with_nobody_to_protect_and_the_daemon_looks_when_there_is_some_
             0,
             "{keys}: nobody pays for a lease like that"
         );
-        // 5 ms are left; the kernel that exceeds them still goes.
         assert!(rig.try_launch(&be, &kernel(Class::Compute, 4 * MS)).is_ok());
         assert!(rig.try_launch(&be, &kernel(Class::Compute, 4 * MS)).is_ok());
         let next = rig.try_launch(&be, &kernel(Class::Compute, MS));
@@ -113,7 +110,6 @@ fn a_lease_by_share_ends_when_somebody_comes_to_be_protected() {
     assert!(rig.try_launch(&be, &COMPUTE).is_err());
     rig.poll_after(50 * US);
     assert!(!rig.terms(&be).standing());
-    // Under a policy that protects nobody it continues.
     let (mut rig, be) = asking("25%", "name = \"none\"");
     let mut hp = rig.hp("serve");
     rig.poll();
@@ -146,7 +142,6 @@ fn what_processes_are_measured_to_use_makes_launches_dearer_and_another_share_ke
     let used = usage["used"].as_f64().unwrap();
     assert!((0.3..0.5).contains(&used), "{usage}");
     assert_eq!(usage["blind"], false);
-    // Only the cap changes: nothing is forgotten.
     let other = config("name = \"none\"\n[jobs.train]\nmax_share = 0.2");
     rig.state.reconfigure(&other);
     rig.poll_after(50 * US);

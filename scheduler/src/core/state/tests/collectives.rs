@@ -11,7 +11,6 @@ fn launch_collective(be: &Player, cost_ns: u64) {
     be.page.count(Counter::Collectives, 1);
 }
 
-/// Kinds of the reports on collectives.
 fn told(rig: &mut Rig) -> Vec<&'static str> {
     let drafts = rig.state.take_collectives();
     drafts.iter().map(|draft| draft.kind().name()).collect()
@@ -53,7 +52,6 @@ fn a_job_that_launches_collectives_is_granted_nothing_while_a_high_priority_clie
     rig.state.handle_detach(rig.now_ns, hp.client);
     rig.poll();
     assert!(rig.terms(&ring).ungated());
-    // Refused again with the next one, and reported once.
     let _hp = rig.hp("serve");
     rig.poll();
     assert!(rig.try_launch(&ring, &COMPUTE).is_err());

@@ -33,7 +33,6 @@ fn who_comes_while_the_gpu_is_in_trouble_waits_and_who_is_there_does_not() {
         let expected = format!("waits until the GPU is healthy, or `pillion resume`: {WHY}");
         assert_eq!(status["jobs"][1]["enforcing"], expected);
         assert!(status["held"].as_array().unwrap().is_empty(), "{status}");
-        // Further processes of a present job do not wait.
         let another = rig.be("old");
         assert!(!is_held(&another));
         assert!(rig.state.hold_comers(None, false), "somebody goes on");
@@ -76,7 +75,6 @@ fn a_job_that_ran_under_the_daemon_before_is_not_new_and_one_that_comes_again_is
         .unwrap();
     assert!(!is_held(&ran));
     rig.state.handle_detach(rig.now_ns, ran.client);
-    // Over its limits the GPU takes returning jobs no more than new ones.
     rig.state.hold_comers(Some(WHY.to_owned()), true);
     let (page_fd, page) = client_page(&Clock::monotonic()).unwrap();
     page.count(Counter::Launches, 1);
@@ -87,7 +85,6 @@ fn a_job_that_ran_under_the_daemon_before_is_not_new_and_one_that_comes_again_is
     rig.state.handle_detach(rig.now_ns, ran.client);
     trouble(&mut rig);
     assert!(is_held(&rig.be("ran")));
-    // Departed jobs are forgotten.
     for job in 0..1_000 {
         let be = rig.be(&job.to_string());
         rig.state.handle_detach(rig.now_ns, be.client);

@@ -8,7 +8,6 @@ use crate::core::fault::Fault;
 use crate::core::ledgers::Image;
 use crate::core::state::{Death, How};
 
-/// Ends the client's process; returns the reported deaths.
 fn end(rig: &mut Rig, player: &Player) -> Vec<Death> {
     rig.state
         .handle_death(rig.now_ns, rig.now_ns, player.client);
@@ -55,7 +54,6 @@ fn what_a_high_priority_process_launched_last_is_counted_though_nobody_has_polle
     assert_eq!(end(&mut rig, &drained), []);
     let deaths = end(&mut rig, &dying);
     assert_eq!((deaths[0].in_flight_ns, deaths[0].launches), (300, Some(2)));
-    // Lost records leave the work in flight unknown.
     let lost = rig.hp("lost");
     lost.page.count(Counter::Dropped, 1);
     rig.poll();
@@ -65,7 +63,6 @@ fn what_a_high_priority_process_launched_last_is_counted_though_nobody_has_polle
 #[test]
 fn a_process_whose_context_was_lost_left_nothing_in_flight() {
     let mut rig = Rig::new("");
-    // An invalid error number excuses nothing.
     for (sticky, told) in [(719, 0), (1, 1)] {
         let be = rig.be("broken");
         rig.poll();

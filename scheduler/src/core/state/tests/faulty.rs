@@ -45,10 +45,8 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
             }
             assert!(is_held(&one) && is_held(&two) && is_held(&new));
         }
-        // Each hold reports its own reason.
         let why = |job| rig.state.holds.why(&key(job, JobClass::BestEffort));
         assert_eq!((why("one"), why("two")), (Some("Xid 13"), Some("Xid 79")));
-        // A job that is held with all others stays held.
         assert_eq!(rig.state.release(Some("one")).jobs, [held]);
         assert!(rig.state.release(Some("two")).is_nothing());
         rig.poll();
@@ -183,7 +181,6 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
                 .hold(Whose::Job(&JobKey { id, uid, class }), "why");
         }
     }
-    // The failed hold is reported once.
     for user in [2_100, 2_101] {
         let mut hold = || rig.state.hold(Whose::User(user), "why");
         let told = [hold(), hold(), hold()];
@@ -196,7 +193,6 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
         (released.jobs.len(), released.others),
         (100 * HELD_JOBS_PER_USER, 64)
     );
-    // There is room now; when it is full again, that is reported again.
     for uid in 3_000..3_064 {
         let newly = rig.state.hold(Whose::User(uid), "why");
         assert_eq!(newly, Some(NewlyHeld::User(uid)));
@@ -219,7 +215,6 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
     for be in [&held, &other] {
         be.waits(1);
     }
-    // At each poll the turn is the other job's.
     for _ in 0..3_000 {
         rig.poll_after(MS);
         assert!(held.lease.as_ref().unwrap().is_held());
@@ -233,7 +228,6 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
         .unwrap();
     let share = job.be_job.as_ref().unwrap().progress().share();
     assert_eq!(share, None, "it wants nothing");
-    // A busy high-priority job is not asked about completions on its behalf.
     other.waits(0);
     rig.launch(&mut hp, Class::Compute, 60 * MS);
     rig.poll();

@@ -14,7 +14,6 @@ fn asking(slo: &str) -> (Rig, Player, Player) {
     rig.with_two()
 }
 
-/// Goal and source, as in the status.
 fn told(rig: &Rig) -> (String, String) {
     let slo = &job(rig)["control"]["slo"];
     let text = |name: &str| slo[name].as_str().unwrap_or("none").to_owned();
@@ -64,7 +63,6 @@ fn the_first_process_that_asks_speaks_for_the_job_while_there_is_one() {
     }
     let _again = rig.hp("serve");
     assert_eq!(told(&rig), pair("2x", "run"));
-    // An unreadable target is ignored, and refuses nobody.
     rig.slo = "fast".to_owned();
     let (key, _other) = (rig.state.jobs[0].key.clone(), rig.hp("other"));
     assert_eq!(key.id, "serve");
@@ -100,7 +98,6 @@ fn the_policy_holds_a_jobs_goal_and_the_status_tells_how_after_each_change() {
         (&first["miss"], &first["source"]),
         (&0.01.into(), &"run".into())
     );
-    // Another goal keeps what was learnt.
     set(&mut rig, "12.5ms");
     rig.poll_after(MS);
     assert_eq!(slo(&rig)["target_ns"], 12_500 * US);
@@ -233,12 +230,10 @@ fn a_time_as_target_of_a_program_that_marks_nothing_is_warned_of_once() {
     );
     request(&mut rig, &mut hp, 65, false);
     assert!(news(&mut rig).is_empty());
-    // Another target is reported separately.
     set(&mut rig, "1.2x");
     assert!(news(&mut rig).is_empty());
     set(&mut rig, "20ms");
     assert_eq!(news(&mut rig).len(), 1);
-    // A program with marks is held to the target.
     let (mut rig, _be, mut hp) = asking("15ms");
     for id in 1..=100 {
         request(&mut rig, &mut hp, id, true);
@@ -259,13 +254,11 @@ fn marks_of_a_job_that_is_held_to_its_rate_count_by_their_mean() {
         (&slo["miss"], &slo["miss_share"]),
         (&Value::Null, &Value::Null)
     );
-    // 10 ms alone.
     assert_eq!(
         (&slo["of"], &slo["target_ns"]),
         (&"rate".into(), &11_111_111.into())
     );
     assert_eq!(told(&rig), pair("0.9", "configuration"));
-    // Its program sets a target for its requests, which then count.
     set(&mut rig, "1.2x");
     for id in 301..=400 {
         request(&mut rig, &mut hp, id, true);

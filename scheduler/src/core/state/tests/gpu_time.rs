@@ -2,13 +2,11 @@
 
 use super::*;
 
-/// Known and classed shares, per cent, of the only job.
 fn shares(rig: &Rig) -> [Option<f64>; 2] {
     let job = &rig.status(Viewer::Operator)["jobs"][0];
     ["gpu_time_known_pct", "gpu_time_classed_pct"].map(|field| job[field].as_f64())
 }
 
-/// The reports of a library of protocol 3.2.
 fn tell(be: &Player, all_ns: u64, known_ns: u64, classed_ns: u64) {
     be.page.tell(Counter::GpuTime, all_ns);
     be.page.tell(Counter::GpuTimeKnown, known_ns);
@@ -30,7 +28,6 @@ fn of_a_high_priority_job_records_tell_and_an_unknown_kernel_counts_as_what_is_a
     rig.launch(&mut hp, Class::Unknown, 0);
     rig.poll();
     assert_eq!(shares(&rig), [Some(60.0), Some(60.0)]);
-    // A returning client continues its counts.
     let again = hp.page_fd.try_clone().unwrap();
     let class = JobClass::HighPriority;
     let mut hp = rig.try_attach_with(class, "serve", again).unwrap();

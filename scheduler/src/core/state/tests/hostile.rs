@@ -16,7 +16,6 @@ fn write(fd: &OwnedFd, offset_bytes: usize, value: u64) {
     assert_eq!(written, bytes.len());
 }
 
-/// Position of ring `index`'s producer: its first word.
 fn ring_tail(index: usize) -> usize {
     offset_of!(ClientPage, rings) + index * (128 + 64 * RING_RECORDS)
 }
@@ -141,7 +140,6 @@ fn a_liar_takes_nothing_back_from_a_policy_that_has_just_begun() {
     assert!(rig.try_launch(&honest, &COMPUTE).is_err(), "as before");
 }
 
-/// What happens between two polls.
 #[derive(Clone, Debug)]
 enum Event {
     HonestLaunch {
@@ -192,7 +190,6 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A lying best-effort client beside an honest one.
 struct Scene {
     rig: Rig,
     hp: Player,
@@ -254,8 +251,8 @@ impl Scene {
         self.rig.poll();
     }
 
-    /// The head of the client page with its counters, or the whole lease page. Half of the writes
-    /// hit the words that decisions use.
+    /// The counters' part of a client page, or the whole lease page; half of the writes hit
+    /// decisive words.
     fn scribble(&self, page: usize, word: usize, value: u64) {
         let Some(liar) = &self.liar else { return };
         if page == 0 {

@@ -7,7 +7,6 @@ const PILLION: &str = "name = \"pillion\"";
 /// Enough to learn their duration alone.
 const TAUGHT: u64 = 200;
 
-/// A client with that many marked requests, and what was learnt of them.
 fn taught() -> (Rig, Player, KeptRequests) {
     let (mut rig, _be, mut hp) = Rig::new(PILLION).with_two();
     assert_eq!(rig.state.learnt_after(0), Some((hp.client, None)));
@@ -54,7 +53,6 @@ fn the_process_that_comes_back_has_its_level_and_another_one_begins_anew() {
     assert!(rig.state.expected_requests(rig.now_ns).is_empty());
     let (_, again) = rig.state.learnt_after(other.client).unwrap();
     assert_eq!(again.unwrap(), learnt);
-    // More than needed for marks to count.
     for id in 1..=20 {
         request(&mut rig, &mut hp, id, true);
     }

@@ -23,9 +23,7 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
     let ended = &rig.state.ended[0];
     assert_eq!(ended.totals.counters[Counter::Launches as usize], 1);
     assert_eq!(ended.totals.charged_ns, 200 * US);
-    // A count of something that it no longer has.
     assert_eq!(ended.totals.counters[Counter::KernelsLearnt as usize], 0);
-    // It returns: the same job continues its totals, with a new lease.
     let again = rig.be("train");
     assert!(rig.state.ended.is_empty());
     assert_eq!(rig.state.jobs[2].past.charged_ns, 200 * US);

@@ -5,7 +5,6 @@ use protocol::record::{ARRIVED_NS_MAX, Begin, End};
 use super::*;
 use crate::core::event::Kind;
 
-/// Record of the begin of a request that has just arrived.
 pub(super) fn begin(id: u64, at_ns: u64) -> Record {
     Record::Begin(Begin {
         id,
@@ -63,7 +62,6 @@ pub(super) fn job(rig: &Rig) -> Value {
     serve.unwrap().clone()
 }
 
-/// Source and count, as in the status.
 fn told(rig: &Rig) -> (String, u64) {
     let job = job(rig);
     let source = job["requests_source"].as_str().unwrap_or("none");
@@ -89,7 +87,6 @@ fn marked_requests_count_once_sixteen_have_ended_and_each_is_counted() {
     let be = rig.status(Viewer::Operator)["jobs"][0].clone();
     assert_eq!(be["requests_source"], Value::Null);
     assert_eq!(job(&rig)["faults"]["bad_records"], 0);
-    // A returning client continues its counts.
     let again = hp.page_fd.try_clone().unwrap();
     let class = JobClass::HighPriority;
     let mut hp = rig.try_attach_with(class, "serve", again).unwrap();
@@ -179,7 +176,6 @@ fn who_marks_no_more_is_inferred_again_after_ten_seconds_of_requests_and_not_of_
     let news = rig.state.take_marks_news();
     assert_eq!(news.len(), 1);
     assert_eq!(news[0].kind(), Kind::MarksSilent);
-    // And marked again, after as many marks as at first.
     for id in 30..46 {
         assert_eq!(told(&rig).0, "inferred");
         request(&mut rig, &mut hp, id, true);
@@ -321,7 +317,6 @@ fn launches_have_no_priority_while_the_device_is_never_idle_and_requests_have_ti
 fn while_it_is_paused_no_time_at_the_gate_lets_best_effort_work_go_and_a_silence_does() {
     let (mut rig, be, mut hp) = Rig::new("name = \"pillion\"\nslo_p99 = \"5ms\"").with_two();
     let is_held = || be.lease.as_ref().unwrap().is_held();
-    // Each takes 10 ms.
     for id in 1..=100 {
         request(&mut rig, &mut hp, id, true);
     }

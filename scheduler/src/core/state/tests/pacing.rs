@@ -112,7 +112,6 @@ fn a_quiet_busy_client_is_asked_while_somebody_waits_and_not_otherwise() {
     assert_eq!(rung(&rig), 0);
     rig.poll_after(1);
     assert_eq!((probe(&hp), rung(&rig)), (1, 1));
-    // Nothing is left to find out, but there soon may be.
     hp.complete();
     rig.poll_after(AGAIN_NS - 1);
     assert_eq!(probe(&hp), 1);

@@ -12,7 +12,6 @@ fn promise(weight: &str, least: &str) -> Promise {
     Promise { weight, least }
 }
 
-/// Changes a job's promise; returns the result.
 fn set(rig: &mut Rig, job: &str, change: Promise) -> Promise {
     let jobs = rig.state.promise_jobs(job, change, None).unwrap();
     assert_eq!(jobs.len(), 1);
@@ -21,7 +20,6 @@ fn set(rig: &mut Rig, job: &str, change: Promise) -> Promise {
     *promise
 }
 
-/// A job's promise in the status.
 fn told(rig: &Rig, job: &str) -> Value {
     let status = rig.status(Viewer::Operator);
     let mut jobs = status["jobs"].as_array().unwrap().iter();
@@ -37,7 +35,6 @@ fn expect_told(rig: &Rig, weight: (u32, &str), least: (Option<f64>, &str)) {
     assert_eq!(told(rig, "train"), expected);
 }
 
-/// The policy's terms of the first best-effort job.
 fn terms(rig: &mut Rig) -> policy::JobTerms {
     rig.poll_after(MS);
     let id = rig.state.be_jobs().next().unwrap().id();
@@ -55,7 +52,6 @@ fn what_is_set_goes_before_the_rule_and_default_gives_the_rule_back() {
     let both = set(&mut rig, "train", promise("", "0.5"));
     assert_eq!(both, promise("5", "50%"));
     expect_told(&rig, (5, "set"), (Some(0.5), "set"));
-    // Other rules do not affect it.
     rig.state
         .reconfigure(&config("name = \"pillion\"\n[jobs.train]\nweight = 7"));
     expect_told(&rig, (5, "set"), (Some(0.5), "set"));

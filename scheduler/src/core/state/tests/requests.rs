@@ -6,7 +6,6 @@ use protocol::record::{Begin, End};
 use super::marks::{begin, end, job, request};
 use super::*;
 
-/// The requests of `serve` in the status.
 fn told(rig: &Rig) -> Value {
     job(rig)["requests"].clone()
 }
@@ -139,7 +138,6 @@ fn quantiles_are_of_the_last_minute_and_sums_of_the_whole_life() {
     for id in 11..=1510 {
         run_kind(&mut rig, &hp, id, 0, 50 * MS, false);
     }
-    // 75 s later the first ones are older than a minute.
     let later = told(&rig);
     assert_eq!(later["count"], 1510);
     assert_eq!(later["sum_ns"], (10 * 100 + 1500 * 50) * MS);
@@ -219,7 +217,6 @@ fn a_request_that_begins_in_the_ns_in_which_one_ends_has_waited_for_it() {
     }
     // Every second one takes 20 ms alone, as here.
     assert_eq!(told(&rig)["target_ns"], 30 * MS);
-    // Begin and end in the same ns keep their order.
     hp.push(&begin(1000, rig.now_ns));
     hp.push(&end(1000, rig.now_ns));
     rig.poll_after(MS);

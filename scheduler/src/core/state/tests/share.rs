@@ -38,13 +38,11 @@ fn what_high_priority_work_was_to_use_is_taken_off_the_share() {
     assert_eq!(share(&rig)["of"], "sms");
     // Under MPS nothing is held: the share is for jobs that start.
     assert!(rig.state.together(rig.now_ns).is_none());
-    // Unknown kernels tell nothing.
     for _ in 0..20 {
         rig.launch(&mut hp, Class::Compute, 0);
     }
     hp.complete();
     assert_eq!(share(&rig)["percent"], 70);
-    // A departing client, or hours without one, change no measurement.
     rig.state.handle_detach(rig.now_ns, hp.client);
     rig.poll_after(10_000 * SECOND);
     assert_eq!(share(&rig)["percent"], 70);
@@ -71,7 +69,6 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
     let said = "held: best-effort jobs together have used their 25 % of the GPU's time, limited by their share beside high-priority work";
     assert_eq!(status["jobs"][0]["enforcing"], said, "{status:#}");
     assert_eq!(share(&rig)["of"], "time");
-    // A debt of 3 ms, and 2.5 ms to go on.
     rig.poll_after(22 * MS + 1);
     assert!(rig.try_launch(&be, &kernel(Class::Compute, MS)).is_ok());
     rig.state.reconfigure(&config("name = \"none\""));
@@ -113,7 +110,6 @@ fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
     assert_eq!(come_again(&mut rig, "70"), None);
     let stale_again = Some(("train 70".to_owned(), [75, 60]));
     assert_eq!(come_again(&mut rig, "75"), stale_again);
-    // A failed end is retried; without high-priority jobs nothing is done.
     let key = rig.state.jobs.iter().find(|job| job.key.id == "train 70");
     let key = key.unwrap().key.clone();
     rig.state.handle_not_ended(&key);
@@ -154,7 +150,6 @@ fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hun
     while level(&rig) > -2.5 {
         asks(&mut rig, 20 * MS);
     }
-    // From now on they meet their target, and the level stays.
     let begun_ns = rig.now_ns;
     while rig.now_ns < begun_ns + 60 * SECOND {
         asks(&mut rig, 5 * MS);

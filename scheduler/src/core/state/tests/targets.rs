@@ -9,7 +9,6 @@ use crate::core::event::Kind;
 
 const SECOND: u64 = 1_000 * MS;
 
-/// Requests per second.
 const RATE: f64 = 60.0;
 
 struct Service {
@@ -20,7 +19,6 @@ struct Service {
     arrived_ns: f64,
     free_ns: u64,
     id: u64,
-    /// Events, with their times.
     events: Vec<(u64, Kind, String)>,
 }
 
@@ -171,7 +169,6 @@ fn one_late_request_of_a_job_that_makes_few_is_no_event_and_five_are() {
             service.poll(now_ns + SECOND);
         }
     };
-    // The last minute contains nothing older.
     service.poll(service.rig.now_ns + 70 * SECOND);
     service.poll(service.rig.now_ns + SECOND);
     late(&mut service, 2);

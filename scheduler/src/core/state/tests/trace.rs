@@ -32,7 +32,6 @@ impl Rig {
         number
     }
 
-    /// The trace number published to clients.
     fn told(&self) -> u32 {
         self.pages.daemon.trace.load(Ordering::Relaxed)
     }
@@ -50,7 +49,6 @@ fn entries(traced: &Traced) -> Vec<Entry> {
     all.map(|words| Entry::decode(words).unwrap()).collect()
 }
 
-/// Client, kernel and time of each launch.
 fn launches(traced: &Traced) -> Vec<(u64, u64, u64)> {
     let entries = entries(traced).into_iter();
     entries
@@ -207,7 +205,6 @@ fn a_user_sees_the_jobs_of_that_user_alone() {
     assert_eq!((traced.jobs.len(), traced.clients.len()), (1, 1));
 }
 
-/// A marked request of a millisecond that begins now.
 fn request(rig: &mut Rig, hp: &Player, id: u64) {
     let at_ns = rig.now_ns;
     hp.push(&Record::Begin(Begin {
@@ -292,7 +289,6 @@ fn a_trace_of_all_jobs_takes_the_place_of_a_users() {
     rig.now_ns += MS;
     let number = rig.begin_trace(None);
     assert!(!rig.state.has_trace(users) && rig.state.take_trace(users).is_none());
-    // A late give-up does not affect it.
     rig.state.drop_trace(users);
     own.push(&launch(1, rig.now_ns));
     let traced = rig.end_trace(number);

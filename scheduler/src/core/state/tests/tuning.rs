@@ -20,7 +20,6 @@ struct Service {
     hp: Player,
     id: u64,
     iterations: f64,
-    /// While nothing is wanted.
     batch: u32,
 }
 
@@ -165,7 +164,6 @@ fn where_no_batch_keeps_the_target_best_effort_jobs_are_paused_until_it_is_anoth
     assert!(!service.is_paused(), "{:#}", service.tuner());
     service.run_until("kept");
 
-    // A paused search that ends holds nobody.
     service
         .rig
         .state

@@ -11,12 +11,10 @@ fn users(rig: &Rig) -> BTreeMap<Option<u32>, UserTime> {
     rig.state.user_times().collect()
 }
 
-/// GPU time of a user, ns.
 fn time_of(rig: &Rig, uid: u32) -> u64 {
     users(rig)[&Some(uid)].gpu_time_ns
 }
 
-/// Listed jobs' time in the status, by user, ns.
 fn listed(rig: &Rig) -> BTreeMap<u64, u64> {
     let status = rig.status(Viewer::Operator);
     let mut sums = BTreeMap::new();
@@ -189,7 +187,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A process and its true counts.
 struct Process {
     player: Player,
     uid: u32,

@@ -128,7 +128,6 @@ fn a_user_is_told_of_its_own_jobs_only_and_of_others_how_many() {
         told["policy"]["config_error"].is_string(),
         "that one is there is told"
     );
-    // The owner sees its own jobs, the operator everything.
     let told = rig.status(Viewer::User(1001));
     assert_eq!(told["jobs"].as_array().unwrap().len(), 3);
     assert_eq!(told["turned_away"][0]["reason"], "secret-reason");

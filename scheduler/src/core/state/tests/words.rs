@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Kind of the event, if any.
 fn told(rig: &mut Rig) -> Option<&'static str> {
     let news = rig.state.take_sharing_news();
     news.map(|draft| draft.kind().name())
@@ -88,7 +87,6 @@ fn where_nobody_says_anything_the_configuration_counts_and_without_one_what_is_c
         if has_changed {
             expect_sharing(&rig, "mps", "control-daemon");
         }
-        // It may have come or gone since.
         rig.be("another");
         assert_eq!(rig.state.take_control_daemon_wanted(), has_changed);
         rig.is_on_mps = Some(false);

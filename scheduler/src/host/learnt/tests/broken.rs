@@ -14,13 +14,11 @@ const FOLDER_ENV: &str = "PILLION_TEST_KEEP_IN";
 /// As many kernels as a network has: some 60 KB.
 const KERNELS: u64 = 200;
 
-/// The store for the other process.
 fn store_of_parent() -> Option<LearntStore> {
     let folder = std::env::var_os(FOLDER_ENV)?;
     Some(LearntStore::new(folder.into(), &gpu()))
 }
 
-/// The kernels and their durations in a file, which must be valid.
 fn kept_in(store: &LearntStore) -> Vec<(String, u64)> {
     let text = store.find(ANNE, PROGRAM).expect("what was kept before");
     let profile = Profile::parse(&text, Path::new("kept")).unwrap();
@@ -46,7 +44,6 @@ fn a_process_whose_disk_takes_a_few_kilobytes() {
     assert_eq!(error.raw_os_error(), Some(Errno::FBIG.raw_os_error()));
     assert!(!store.folder.join(NEW).exists(), "it takes room");
     assert_eq!(kept_in(&store), [("a".to_owned(), 10)]);
-    // Smaller files are saved as before.
     let kept = store.keep(ANNE, PROGRAM, noted(&[("b", 20)]));
     assert!(matches!(kept, Ok(Kept::Well)), "{kept:?}");
 }
@@ -105,7 +102,6 @@ impl Drop for Killed {
     }
 }
 
-/// The content once all notes up to that one are saved.
 fn kept_up_to(last: u64) -> Vec<(String, u64)> {
     let mut numbers: Vec<u64> = (last - KERNELS + 1..=last).collect();
     numbers.sort_by_key(|number| (number + KERNELS - 1) % KERNELS);
