@@ -451,8 +451,7 @@ impl Daemon {
         }
     }
 
-    /// Started here, as it is a participant of the virtual clock; without it expected durations
-    /// alone count.
+    /// Started here, as a participant of the virtual clock; without it expected durations count.
     fn start_telemetry(&self) -> Option<JoinHandle<()>> {
         let telemetry = Telemetry::new(Arc::clone(&self.shared), &self.gpu.uuid);
         let started = (self.shared).start_participant("pillion-telemetry", move || telemetry.run());

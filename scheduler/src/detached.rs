@@ -73,8 +73,7 @@ fn close_inherited() {
     }
 }
 
-/// In the background process: leaves the session and terminal of its parent, and drops limits that
-/// were meant for the parent's job.
+/// Leaves the parent's session and terminal, and drops limits that were for the parent's job.
 pub(crate) fn leave_session() {
     if std::env::var_os(ENV).is_none() {
         return;

@@ -204,8 +204,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests real-time priority: without it this thread is late on a busy host, and jobs wait
-/// longer.
+/// Requests real-time priority; without it this thread is late on a busy host, and jobs wait.
 fn ask_for_real_time() {
     match realtime::begin() {
         Ok(Begun::RealTime) => {
@@ -223,8 +222,7 @@ fn ask_for_real_time() {
     }
 }
 
-/// Reloads the configuration on SIGHUP; ends the daemon on any other of these signals, in order if
-/// possible, after a timeout anyway.
+/// Reloads on SIGHUP; other signals end the daemon, in order if possible, else after a timeout.
 fn obey(
     signals: SigSet,
     stopper: Stopper,

@@ -50,8 +50,7 @@ use rand_pcg::Pcg64Mcg;
 
 use world::World;
 
-/// Seeds to run without `PILLION_SIM_SEEDS`. CI runs the larger number between any two accesses, in
-/// a separate build.
+/// Without `PILLION_SIM_SEEDS`. CI runs the larger number between any two accesses, separately.
 const SEEDS: u64 = if cfg!(stepped) { 10_000 } else { 1_000 };
 
 const STORY_LINES: usize = 80;

@@ -621,7 +621,6 @@ fn logs_of_mps() {
 #[test]
 fn the_configuration() {
     let example = include_str!("../../examples/gpu0.toml");
-    // As it is, and with all commented-out keys enabled.
     let whole: String = example
         .lines()
         .map(|line| match line.strip_prefix("# ") {

@@ -18,8 +18,7 @@ pub const RESTARTS_PER_HOUR: u32 = 3;
 const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
 /// Starts a control daemon in the background (its manual page).
 const IN_BACKGROUND: &str = "-d";
-/// Starts it with static partitions ("Legacy MPS v2 Interface" in NVIDIA's MPS guide; R535 and R550
-/// do not know it, and exit).
+/// Starts static partitions (NVIDIA's MPS guide, "Legacy MPS v2 Interface"; R535, R550 exit on it).
 const STATIC_PARTITIONING: &str = "-S";
 
 /// Former keys of `[faults]`, and their names in `[mps]`.

@@ -116,8 +116,7 @@ struct GpuSection {
 struct PolicySection {
     #[serde(deserialize_with = "policy_name")]
     name: Option<String>,
-    /// Below 10 us the daemon would only poll; above 1 ms, its longest poll interval, a lease could
-    /// end before its renewal.
+    /// Below 10 us the daemon only polls; above 1 ms, its longest interval, leases may lapse.
     poll_us: Option<Whole<10, 1_000>>,
     /// Beyond a minute it would no longer save an application from a noticeable deadlock.
     max_hold_ms: Option<Whole<1, 60_000>>,

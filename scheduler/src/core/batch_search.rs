@@ -31,8 +31,7 @@ pub(crate) const RETRY_NS: u64 = 300_000_000_000;
 /// Requests of a new batch to skip: they may have queued behind the last of the previous batch.
 const SKIPPED: usize = 2;
 
-/// Limit of an evaluation, times as many requests, until each best-effort job has made
-/// [`PROGRESS_MIN`].
+/// Limit of an evaluation, times as many requests, until each job has made [`PROGRESS_MIN`].
 const LONGER_MAX: usize = 4;
 
 /// Iterations, or milliseconds of work: the mean of fewer is too inaccurate.
@@ -501,8 +500,7 @@ impl Rate {
         }
     }
 
-    /// Requests that arrived between two begins belong to the second. After a long time without a
-    /// begin the rate is unknown.
+    /// Arrivals between two begins belong to the second; long after a begin the rate is unknown.
     fn per_s(&self, now_ns: u64) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.last?);
         let span_ns = last.at_ns.saturating_sub(first.at_ns);

@@ -47,8 +47,7 @@ use crate::core::unaccounted_memory::{Balance, Eviction, Excess, Excesses, Holdi
 /// Counted processes of one user: twice the client limit, because one that leaves counts until the
 /// device shows its memory free, and one that loses its connection until it ends.
 pub(crate) const HOLDERS_PER_USER_MAX: usize = 2 * CLIENTS_MAX;
-/// Counted processes of all users; high-priority jobs are served beyond it. Each costs a
-/// descriptor, and another for its job.
+/// Of all users; high-priority jobs are served beyond it. Each costs a descriptor, and its job one.
 pub(crate) const HOLDERS_MAX: usize = 4 * CLIENTS_MAX;
 
 mod brought;
@@ -357,8 +356,7 @@ impl Ledgers {
         }
     }
 
-    /// Processes that have left and whose memory is not known to be free; a later NVML query may
-    /// show it free.
+    /// Departed processes whose memory is not known to be free; a later NVML query may show it.
     pub(crate) fn leaving(&mut self, has_ended: impl Fn(&OwnedFd) -> bool) -> Leaving {
         let holders = self.jobs.iter_mut().flat_map(|job| &mut job.holders);
         let mut leaving: Vec<&mut Holder> = holders.filter(|holder| holder.is_leaving).collect();
@@ -374,9 +372,8 @@ impl Ledgers {
         }
     }
 
-    /// Releases the holdings of processes that had ended at the last [`Self::leaving`] and that
-    /// NVML, queried since (an older list lacks newer processes), does not list. Returns their
-    /// number.
+    /// Releases what processes held that had ended at the last [`Self::leaving`] and that NVML,
+    /// queried since (an older list lacks newer ones), does not list. Returns their number.
     pub(crate) fn poll_leaving(&mut self, is_listed: impl Fn(u32) -> bool) -> usize {
         self.take_back(|holder| holder.is_over && !is_listed(holder.pid))
     }

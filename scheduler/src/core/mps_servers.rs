@@ -151,8 +151,7 @@ impl Servers {
         Some(Trouble { text, is_used })
     }
 
-    /// A server that died under its clients, returned once. A client has one server at a time: the
-    /// last one known to have had it.
+    /// A server that died under its clients, once. A client's server is the last known one.
     fn take_dead(&mut self) -> Option<Trouble> {
         let Self {
             now, gone, orphans, ..

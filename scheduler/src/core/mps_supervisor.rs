@@ -34,8 +34,7 @@ pub(crate) const LOOK_NS: u64 = 5 * SECOND_NS;
 pub(crate) const SOON_NS: u64 = SECOND_NS;
 /// Consecutive polls without an answer before it counts as hung: one may hit a busy machine.
 pub(crate) const SILENT_LOOKS: u32 = 3;
-/// Time for a broken server to recover: it waits for its clients to end, then serves again
-/// (NVIDIA's guide on errors of clients).
+/// A broken server waits for its clients to end, then serves again (NVIDIA's guide on errors).
 pub(crate) const MEND_NS: u64 = 30 * SECOND_NS;
 /// Time for the control daemon to appear: its command returns once it listens (manual page).
 pub(crate) const START_NS: u64 = 5 * SECOND_NS;

@@ -25,8 +25,7 @@ impl GpuPages {
     }
 }
 
-/// Publishes the configuration to clients. Clients read each word separately when they need it, so
-/// words may change at any time.
+/// Publishes the configuration. Clients read each word when needed, so words may change any time.
 pub(crate) fn configure(daemon: &DaemonPage, config: &Config) {
     let on_loss = match config.on_daemon_loss {
         OnDaemonLoss::Run => ON_LOSS_RUN,

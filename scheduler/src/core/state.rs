@@ -121,8 +121,7 @@ pub const ROUNDS_MAX: usize = 4;
 /// Poll interval with nobody to protect, ns. Clients take five missed ones for the daemon's end.
 const ALONE_POLL_NS: u64 = 1_000_000_000;
 
-/// Poll interval while no best-effort work waits or runs (design §1). A ring of 1024 records then
-/// holds a launch every microsecond.
+/// Poll interval without best-effort work (design §1): 1024 records, a launch every microsecond.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
 /// Wait for the previous daemon's clients, which retry every 500 ms (`client/src/reconnect.rs`).
@@ -216,8 +215,7 @@ impl Client {
         self.page_totals().since(&self.counted)
     }
 
-    /// The page's totals since the process started. The charge never decreases here: a lying page
-    /// lowers it, and so does a refund.
+    /// Totals since the process started. The charge never decreases, despite lies and refunds.
     pub(crate) fn page_totals(&self) -> Totals {
         let charged_ns = self.page.charged_ns.load(Ordering::Relaxed);
         let charged_ns = charged_ns.max(self.charged_ns_most.get());

@@ -282,8 +282,7 @@ impl Excesses {
         }
     }
 
-    /// Asking or killing was postponed for lack of room or descriptors: the next poll retries. True
-    /// if new.
+    /// Postponed for lack of room or descriptors: the next poll retries. Returns whether new.
     pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
         let Some(over) = self.over.get_mut(&pid) else {
             return false;

@@ -33,8 +33,7 @@ use crate::core::unaccounted_memory::Process;
 /// Least time between the two polls that name a process, ns. Half of the usual poll interval.
 const APART_NS: u64 = 500_000_000;
 
-/// Time to attach for a process that may, since it was first seen, ns. One that waits for a daemon
-/// retries every few seconds.
+/// Time to attach since first seen, ns; a process that waits for a daemon retries every few s.
 pub(crate) const GRACE_NS: u64 = 15_000_000_000;
 
 /// Least polls for such a process: while this daemon is stopped, it has no chance to attach.

@@ -290,8 +290,7 @@ impl FaultWatch {
         self.poll_meter(now_ns, faults);
     }
 
-    /// Ends one job at a time, for its supervisor to restart it with another share of the SMs: not
-    /// all are away at once.
+    /// Ends a job for its supervisor to restart it with another share of the SMs; one at a time.
     fn look_at_share(&mut self, now_ns: u64) {
         // A static partition is the operator's: a job has it from start to end.
         if self.mps.static_partitioning {

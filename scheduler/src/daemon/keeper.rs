@@ -48,8 +48,7 @@ const READ_EVERY_NS: u64 = 60_000_000_000;
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 30;
 
-/// Time to read notebooks at the daemon's end, ns: the rest is reported before [`crate::daemon`]'s
-/// 2 s are over.
+/// Time for notebooks at the end, ns: the rest is reported before [`crate::daemon`]'s 2 s pass.
 const AT_END_NS: u64 = 1_200_000_000;
 const PAUSE_NS: u64 = 500_000_000;
 
@@ -227,8 +226,7 @@ impl Keeper {
         }
     }
 
-    /// Reads one notebook, in turns as before; false if none is left. Retries while another daemon
-    /// writes.
+    /// Reads one notebook in turn; false if none is left. Retries while another daemon writes.
     fn keep_at_end(&mut self) -> bool {
         let Some(place) = self.next() else {
             return false;
@@ -376,8 +374,7 @@ impl Keeper {
         next_due(due, self.last_uid, self.clock.now_ns())
     }
 
-    /// Saves a notebook's news, and forgets an ended process. True: another daemon writes, so
-    /// retry.
+    /// Saves a notebook's news, forgets an ended process. True: another daemon writes, retry.
     fn keep(&mut self, place: usize) -> bool {
         let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {

@@ -142,8 +142,7 @@ impl Shared {
         Some(UnmanagedStatus::of(desk.named.as_ref()?, viewer))
     }
 
-    /// Sets the probe's bounds, or turns it off. `is_first`: this daemon has just started, and
-    /// continues from the previous one.
+    /// Sets the probe's bounds, or turns it off; `is_first`: continues the previous daemon's.
     pub(super) fn configure_probe(&self, params: Option<ProbeParams>, is_first: bool) {
         let kept = match params.is_some() && is_first {
             true => self.probe_file.read(events::unix_ms()),
@@ -355,8 +354,7 @@ impl Shared {
         }
     }
 
-    /// Reports news of clients: collectives, marks, unmarked targets, batches, targets missed or
-    /// met.
+    /// Reports collectives, ended marks, useless targets, batches, and targets missed or met.
     pub(crate) fn tell_of_clients(&self) {
         let news = {
             let mut state = self.state();

@@ -47,8 +47,7 @@ const KEPT_MAX: usize = 2_048;
 const MEMORY_BYTES_MAX: i64 = size_of::<ClientPage>() as i64;
 const _: () = assert!(size_of::<LedgerPage>() <= size_of::<ClientPage>());
 
-/// Memory of such a file: four huge pages, where memory files have these (tmpfs(5),
-/// `shmem_enabled`).
+/// Memory of such a file: four huge pages, where it has them (tmpfs(5), `shmem_enabled`).
 const PAGES_BYTES_MAX: i64 = 8 << 20;
 /// Unit of `st_blocks`, bytes (stat(3type)).
 const BLOCK_BYTES: i64 = 512;
@@ -169,8 +168,7 @@ impl UntrustedSocket {
         Ok((packet, memory))
     }
 
-    /// The next packet, left in the connection: receiving it would make the kernel close
-    /// descriptors here.
+    /// The next packet, left in place: receiving it would make the kernel close descriptors here.
     fn peek(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; PACKET_BYTES_MAX];
         let received = rustix::io::retry_on_intr(|| {

@@ -213,8 +213,7 @@ impl Holder {
     }
 }
 
-/// Runs a program of our name, or exists and hides it (`hidepid` of proc(5)); false if it has
-/// ended.
+/// Whether it runs a program of our name, or hides it (`hidepid` of proc(5)); false once ended.
 fn is_called_pilliond(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => name.starts_with("pilliond"),

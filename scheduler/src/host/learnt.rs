@@ -251,8 +251,7 @@ impl LearntStore {
         }
     }
 
-    /// Knowledge about a user's programs, or all (`None`), most recently used first. Unreadable
-    /// files are not listed.
+    /// Of a user, or all (`None`), most recently used first, without unreadable files.
     pub(crate) fn list(&self, uid: Option<u32>) -> Vec<Listed> {
         let mut entries = match uid {
             Some(uid) => self.of_user(uid),

@@ -479,7 +479,6 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let (stop, to_stop) = rustix::pipe::pipe().unwrap();
         let script = format!("exec 9>{}; echo >&9; sleep 1000 & wait", pipe.display());
-        // Stops the question once the program runs.
         let stopping = std::thread::spawn(move || {
             let mut held = fs::File::open(pipe).unwrap();
             held.read_exact(&mut [0; 1]).unwrap();

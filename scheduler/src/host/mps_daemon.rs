@@ -49,8 +49,7 @@ pub fn control_daemon(folder: &Path) -> Option<u32> {
     })
 }
 
-/// As above, for a caller that may end it: only the lock's holder. A file with an id outlives a
-/// killed process, and ids are reused.
+/// For a caller that may end it: the lock's holder only. A file's id may be reused after a kill.
 fn locked_by() -> Option<u32> {
     holder_of_lock(&pipes().join(LOCK_FILE))
 }
@@ -75,8 +74,7 @@ fn holder_of_lock(path: &Path) -> Option<u32> {
     is_held.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
 }
 
-/// Polls the control daemon of this process's environment, in at most [`LOOK_NS_MAX`]. `command` is
-/// the program that talks to it.
+/// Polls this environment's control daemon by program `command`, in at most [`LOOK_NS_MAX`].
 pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> Found {
     let pid = locked_by();
     let end_ns = clock.now_ns().saturating_add(LOOK_NS_MAX);

@@ -25,9 +25,7 @@ pub(crate) use reports::{Ecc, Gauges, Report, Reports};
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE (nvml.h).
 const VERSION_BYTES: usize = 80;
-/// NVML_SUCCESS.
 const SUCCESS: c_uint = 0;
-/// NVML_ERROR_DRIVER_NOT_LOADED.
 const DRIVER_NOT_LOADED: c_uint = 9;
 
 /// Why NVML does not answer.
@@ -267,7 +265,6 @@ const GRAPHICS: [&str; 2] = [
 ];
 /// Processes of a device at most.
 const PROCESSES_MAX: usize = 4096;
-/// NVML_ERROR_NOT_SUPPORTED.
 const NOT_SUPPORTED: c_uint = 3;
 /// NVML_ERROR_INSUFFICIENT_SIZE: the list has grown between two calls.
 const INSUFFICIENT_SIZE: c_uint = 7;

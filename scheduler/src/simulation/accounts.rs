@@ -187,8 +187,7 @@ impl Process {
     }
 }
 
-/// A job's sum equals its processes' holdings, including dead ones whose memory is not released,
-/// also with an interrupted change or move.
+/// A job's sum equals its processes' holdings, with unreleased dead ones and interrupted changes.
 pub(super) fn check(world: &World, daemon: &Daemon) {
     let ledgers = daemon.ledgers.borrow();
     let processes = world.processes.borrow();

@@ -153,8 +153,7 @@ impl World {
         found.is_some_and(|process| !process.is_alive.get())
     }
 
-    /// Whether NVML lists a process: late, so that a dead one stays for a while; rarely a living
-    /// one lacks.
+    /// Whether NVML lists it: late, so a dead one stays for a while; rarely a living one lacks.
     pub(super) fn is_listed(&self, pid: u32) -> bool {
         let processes = self.processes.borrow();
         let found = processes.iter().find(|process| process.pid == pid);
@@ -376,8 +375,7 @@ pub(super) fn is_daemon(world: &World, number: u64) -> bool {
         .is_some_and(|daemon| daemon.number == number)
 }
 
-/// A high-priority launch was made, or its process was killed in it. A thread's first launch
-/// includes claiming a ring.
+/// A high-priority launch was made, or killed half-way. A first one includes claiming a ring.
 pub(super) fn launched_without_waiting(world: &World, is_first: bool) {
     let accesses = world.facts.last_accesses.get();
     let claim = if is_first { CLAIM_ACCESSES_MAX } else { 0 };
@@ -387,8 +385,7 @@ pub(super) fn launched_without_waiting(world: &World, is_first: bool) {
     );
 }
 
-/// After each poll, begun at the moment `begun`: tables are bounded, the bounds in force are noted,
-/// and refused jobs checked.
+/// After a poll begun at `begun`: bounded tables, bounds in force noted, refused jobs checked.
 pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) {
     let count = state
         .jobs

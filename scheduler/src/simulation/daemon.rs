@@ -157,8 +157,7 @@ impl Daemon {
         process.take_seat(world, seat, &self.descriptors);
     }
 
-    /// As `control::Control::try_attach`: account first, then state; all is undone if the reply is
-    /// lost.
+    /// As `control::Control::try_attach`: account, then state; undone if the reply is lost.
     fn try_attach(
         &self,
         world: &Rc<World>,

@@ -197,8 +197,7 @@ impl Process {
         }
     }
 
-    /// As above for a context lost while the daemon handled the attach: passed on if it is a client
-    /// then.
+    /// As above for a context lost during the attach: passed on if it is a client then.
     pub(super) fn bring_late_sticky(&self, world: &World, daemon: &Daemon, is_client: bool) {
         let client = self.client(world);
         let is_said = world.aside(|| client.page.sticky.load(Ordering::Relaxed)) != 0;

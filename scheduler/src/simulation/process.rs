@@ -428,8 +428,7 @@ impl Process {
         launched.retain(|launched| launched.stream != stream);
     }
 
-    /// Runs an operation that may report a stream's completions, which ends the effect of lost
-    /// records.
+    /// An operation that may report completions of a stream, which end the effect of lost records.
     fn telling(&self, world: &World, seat: &Seat, stream: usize, op: impl FnOnce()) {
         let (was_told, dropped) = (self.streams[stream].told(), dropped(world, seat));
         op();

@@ -256,8 +256,7 @@ impl Truth {
     }
 }
 
-/// Expected words of a client's page: whether it must stop launching, and until when its end is
-/// supervised, s.
+/// A client page's expected words: whether to stop launching, and its end's supervision, s.
 pub(super) type Told = (bool, u32);
 
 /// The pages contain what stoppers have requested, and nobody else is asked to end.
@@ -309,8 +308,7 @@ impl Daemon {
         told
     }
 
-    /// A user without such a job asks for its end, naming the owner: nobody is told, and it does
-    /// not end.
+    /// A user without such a job names its owner: nobody is told, and the job does not end.
     pub(super) fn refuse_stop(&self, world: &World, state: &mut State, job: &str, uid: u32) {
         let by = Peer {
             pid: 9_999,

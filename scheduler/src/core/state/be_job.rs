@@ -213,9 +213,8 @@ impl BeJob {
         self.is_held || self.is_refused
     }
 
-    /// From the next decision on, refuses the job if it has launched collectives, or follows the
-    /// policy. A refused job is left out of the decision: its work in flight may wait for other
-    /// GPUs and never complete in time.
+    /// From the next decision on, refuses the job if it has launched collectives. A refused job is
+    /// left out of the decision: its work in flight may wait for other GPUs and never complete.
     pub(crate) fn set_refusing(&mut self, refuses: bool) {
         self.is_refused = refuses && self.has_collectives;
     }

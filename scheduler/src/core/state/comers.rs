@@ -56,9 +56,8 @@ impl State {
         self.jobs.last_mut().expect("it was just added")
     }
 
-    /// With a reason, best-effort jobs that arrive from now on wait, with `is_for_returned` also
-    /// those of a previous daemon. Without one, waiting jobs go on; the caller rings the bell on
-    /// true.
+    /// With a reason, arriving best-effort jobs wait, with `is_for_returned` also those of a
+    /// previous daemon. Without one, waiting jobs go on; the caller rings the bell on true.
     pub(crate) fn hold_comers(&mut self, why: Option<String>, is_for_returned: bool) -> bool {
         let goes_on = why.is_none() && !self.holds.waiting.is_empty();
         self.holds.is_for_returned = is_for_returned;

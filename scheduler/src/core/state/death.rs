@@ -35,8 +35,7 @@ pub(crate) struct Death {
     pub(crate) is_seen_to: bool,
 }
 
-/// What preceded the end. Except for [`How::Spared`] the process's own report, which is trusted
-/// only for the text of an event.
+/// Except for [`How::Spared`] the process's own report, trusted only for the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// MPS ended its work on this daemon's request.
@@ -77,8 +76,7 @@ impl Client {
 }
 
 impl State {
-    /// A client's process has ended by `now_ns` (`real_ns` in real time). Call before
-    /// [`State::handle_detach`].
+    /// A client's process has ended by `now_ns` (real: `real_ns`). Before [`State::handle_detach`].
     pub(crate) fn handle_death(&mut self, now_ns: u64, real_ns: u64, client: u64) {
         let has_mps = self.ways.has_mps();
         let (unknown_ns, has_room) = (self.unknown_ns, self.deaths.len() < DEATHS_MAX);

@@ -238,8 +238,7 @@ impl State {
         }
     }
 
-    /// Progress of each best-effort job. High-priority ones are left out: work that they never wait
-    /// for counts as in flight.
+    /// High-priority jobs are left out: work that they never wait for counts as in flight.
     pub(crate) fn job_progress(&self) -> Vec<JobProgress> {
         let jobs = self.jobs.iter();
         let jobs = jobs.filter_map(|job| Some((job, job.be_job.as_ref()?)));
@@ -251,8 +250,7 @@ impl State {
         progress.collect()
     }
 
-    /// Holds best-effort jobs until [`State::release`]. None if not news. The caller rings the
-    /// bell.
+    /// Holds jobs until [`State::release`]. None if not news. The caller rings the bell.
     pub(crate) fn hold(&mut self, whose: Whose<'_>, why: &str) -> Option<NewlyHeld> {
         let newly = match whose {
             Whose::Job(key) => self.holds.hold_job(key, why),
@@ -263,8 +261,7 @@ impl State {
         newly
     }
 
-    /// Holds every best-effort job until MPS serves again (`None`). True if new: the caller rings
-    /// the bell.
+    /// Holds all until MPS serves again (`None`). True if new: the caller rings the bell.
     pub(crate) fn hold_for_mps(&mut self, why: Option<&str>) -> bool {
         let before = std::mem::replace(&mut self.holds.for_mps, why.map(str::to_owned));
         self.apply_holds();

@@ -13,8 +13,7 @@ use super::{Job, State};
 use crate::core::event::{Draft, Kind};
 use crate::core::job_key::JobKey;
 
-/// After this many unmarked requests a target in ms is reported as having no effect. A program that
-/// marks has done so by then.
+/// After so many unmarked requests a target in ms is reported as useless: marks come earlier.
 const UNMARKED: u64 = 64;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,8 +7,7 @@ use policy::Kept;
 
 use super::{RETURN_NS, State};
 
-/// Time for a client of the previous daemon to fetch its knowledge, ns: one that was stopped
-/// returns later than the others.
+/// Time for the previous daemon's clients to fetch it, ns: one that was stopped returns late.
 const EXPECTED_NS: u64 = 60 * RETURN_NS;
 
 /// Knowledge about one client's requests.

@@ -84,8 +84,7 @@ impl RangeEnds {
         oldest
     }
 
-    /// All work on `stream` up to `seq` is complete, known since `at_ns`; calls `end` for the
-    /// requests that end thereby.
+    /// `stream` is complete up to `seq` since `at_ns`; calls `end` for requests that end thereby.
     pub(crate) fn handle_complete(
         &mut self,
         stream: u32,

@@ -18,8 +18,7 @@ use std::collections::VecDeque;
 use hdrhistogram::Histogram;
 use policy::RequestTarget;
 
-/// Upper bounds of a histogram's buckets, ns. Equal everywhere, so that histograms of several jobs
-/// and machines can be added.
+/// Buckets' upper bounds, ns: equal everywhere, so that histograms of jobs and machines add up.
 pub(crate) const BUCKETS_NS: [u64; 12] = [
     1_000_000,
     2_000_000,

@@ -52,8 +52,7 @@ impl State {
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
     }
 
-    /// Always in time slices; under MPS if restartable jobs are present, and all were started with
-    /// it.
+    /// Always in time slices; under MPS if restartable jobs are present, all started with it.
     fn is_share_in_force(&self) -> bool {
         if self.ways.in_force() != Sharing::Mps {
             return true;
@@ -64,8 +63,7 @@ impl State {
         first.is_some() && first == percent && with.all(|with| Some(with) == percent)
     }
 
-    /// The high-priority job with the least level; `None` where nothing is judged or best-effort
-    /// jobs idle.
+    /// The job with the least level; `None` where nothing is judged or best-effort jobs idle.
     fn held(&self) -> Option<Held> {
         let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
         if !self.hp.present || !be_jobs.into_iter().any(BeJob::is_active) {

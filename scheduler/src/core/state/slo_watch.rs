@@ -210,8 +210,7 @@ impl Sample {
     }
 }
 
-/// The most misses that chance explains where a share `miss` may be late: the mean, this many
-/// standard deviations, and some more.
+/// The most misses that chance explains at a share `miss`: mean, standard deviations, and more.
 fn usual(window: &Sample, miss: f64, deviations: f64, more: f64) -> f64 {
     let mean = window.requests as f64 * miss;
     mean + deviations * mean.sqrt() + more

@@ -42,8 +42,7 @@ impl Totals {
         self
     }
 
-    /// GPU time ([`super::users`]) of a client or job of that class, ns. For a best-effort one
-    /// [`Counter::GpuTime`] is only a sample.
+    /// GPU time ([`super::users`]), ns; of best-effort clients [`Counter::GpuTime`] is a sample.
     pub(crate) fn gpu_time_ns(&self, class: JobClass) -> u64 {
         match class {
             JobClass::HighPriority => self.of(Counter::GpuTime),

@@ -19,8 +19,7 @@ use super::rings::Rings;
 use super::{BeJob, Client, IDLE_POLL_NS, Job, State, Wake};
 use crate::core::job_key::JobKey;
 
-/// Names are read this long after the end: helpers report new ones every 20 ms
-/// (`progress/traced.rs`).
+/// Names are read this long after the end: helpers report every 20 ms (`progress/traced.rs`).
 const NAMES_NS: u64 = 150_000_000;
 
 /// Kernels whose names are kept; each may take 384 bytes.

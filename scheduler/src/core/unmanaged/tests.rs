@@ -98,7 +98,6 @@ fn a_process_without_the_library_is_named_at_the_second_look_and_gone_at_the_fir
 #[test]
 fn what_comes_and_goes_between_looks_is_never_named() {
     let mut rig = Rig::new(true);
-    // Another process each second, later under the same id.
     for at_s in 0..100 {
         let pid = if at_s < 50 { at_s as u32 + 2 } else { 2 };
         let process = (at_s + 1, Sight::Past(known(1000)));
@@ -106,7 +105,6 @@ fn what_comes_and_goes_between_looks_is_never_named() {
         assert_eq!(rig.look(at_s, &[pid]), (vec![], vec![], vec![]), "{at_s}");
     }
     assert!(rig.machine.looked_into.borrow().is_empty());
-    // Two polls at once count as one.
     let at_ns = 200 * SECOND_NS;
     let mut rig = Rig::new(true).with(7, 1, Sight::Past(known(1000)));
     for at_ns in [at_ns, at_ns + APART_NS - 1] {

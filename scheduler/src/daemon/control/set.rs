@@ -28,8 +28,8 @@ impl Control {
         }
     }
 
-    /// All or nothing: everything that can be refused is checked before any change, and the file is
-    /// written first, which may fail.
+    /// All or nothing: checks everything before any change, and first writes the file, which may
+    /// fail.
     fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
         let whose = Some(uid).filter(|&uid| uid != 0);
         let slo = self.slo_change(whose, set)?;

@@ -33,8 +33,7 @@ struct Copy {
 }
 
 impl Copies {
-    /// A memory file with that text for a process of this user; `None` if the user has too many, or
-    /// the system has none.
+    /// A memory file with that text; `None` if the user has too many, or the system has none.
     pub(super) fn hand_out(&mut self, uid: u32, text: &str, now_ns: u64) -> Option<OwnedFd> {
         self.take_back(now_ns);
         let until_ns = now_ns + HELD_NS;

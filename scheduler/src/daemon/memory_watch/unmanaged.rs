@@ -170,8 +170,7 @@ impl UnmanagedWatch {
         self.shared.tell(draft.of_job(&key).pid(pid));
     }
 
-    /// Opens the process, if it is still the named one. Checked after opening: a later process of
-    /// that id is never signalled.
+    /// Opens it if still the named one; checked after, so no later process of that id is signalled.
     fn hold(&self, eviction: &Eviction, eyes: &Proc<'_>) -> Result<OwnedFd, Errno> {
         let Named {
             pid, started_ticks, ..

@@ -366,7 +366,6 @@ fn many(programs: usize, kernels: usize) {
         count <= PROGRAMS_MAX && bytes <= BYTES_MAX,
         "{count} {bytes}"
     );
-    // Nor less than one file below the bounds.
     let least = BYTES_MAX - FILE_BYTES_MAX as u64;
     assert!(
         count == PROGRAMS_MAX.min(programs) || bytes > least,

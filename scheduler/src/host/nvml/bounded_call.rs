@@ -69,8 +69,7 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         })
     }
 
-    /// Waits for the answer for `patience` or until `stop`; fails at once if an answer is still
-    /// owed.
+    /// Waits for `patience` or until `stop`; fails at once if an answer is still owed.
     pub(crate) fn ask(
         &mut self,
         question: Q,

@@ -13,7 +13,6 @@ use super::{Device, NvmlError, Open, check, open_device};
 const MEMORY_ERRORS: c_ulonglong = 0x1 | 0x2;
 /// nvmlEventTypeXidCriticalError.
 const XID: c_ulonglong = 0x8;
-/// NVML_ERROR_TIMEOUT.
 const TIMEOUT: c_uint = 10;
 /// NVML_MEMORY_ERROR_TYPE_CORRECTED and _UNCORRECTED.
 const ERROR_TYPES: [c_uint; 2] = [0, 1];
@@ -61,7 +60,6 @@ struct Memory {
     used: c_ulonglong,
 }
 
-/// NVML_ERROR_GPU_IS_LOST.
 const GPU_IS_LOST: c_uint = 15;
 /// NVML_TEMPERATURE_THRESHOLD_SLOWDOWN.
 const THRESHOLD_SLOWDOWN: c_uint = 1;

@@ -82,8 +82,7 @@ impl Uses {
         }
     }
 
-    /// Processes that computed, by a sample since that time (us since 1970); none if NVML knows
-    /// none.
+    /// Processes that computed by a sample since then, us since 1970; none if NVML does not know.
     pub(crate) fn computed_since(&self, since_us: u64) -> Result<Vec<u32>, NvmlError> {
         let Samples::Some(samples) = self.samples(since_us)? else {
             return Ok(Vec::new());

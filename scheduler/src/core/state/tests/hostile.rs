@@ -251,8 +251,7 @@ impl Scene {
         self.rig.poll();
     }
 
-    /// The counters' part of a client page, or the whole lease page; half of the writes hit
-    /// decisive words.
+    /// A client page's counters or the lease page; half of the writes hit words that decisions use.
     fn scribble(&self, page: usize, word: usize, value: u64) {
         let Some(liar) = &self.liar else { return };
         if page == 0 {

@@ -12,8 +12,7 @@ use crate::core::event::Kind;
 
 const KEYS: &str = "name = \"pillion\"\nslo_p99 = \"60ms\"\n[tuner]\nsettle = 20";
 
-/// 400 requests a second, with batches of b that take 2 + 0.4 b ms, beside a training whose
-/// iterations of 10 ms make way for them.
+/// 400 requests/s in batches of b that take 2 + 0.4 b ms, beside a training with 10 ms iterations.
 struct Service {
     rig: Rig,
     be: Player,

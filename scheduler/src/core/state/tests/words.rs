@@ -17,8 +17,7 @@ fn expect_sharing(rig: &Rig, sharing_is: &str, known_by: &str) {
     assert_eq!(sharing(rig), (sharing_is.into(), known_by.into()));
 }
 
-/// Whether a best-effort kernel is admitted beside a busy high-priority job, which only MPS
-/// together with Orion's law allows.
+/// Whether a kernel goes beside busy high-priority work: only under MPS and Orion's law.
 fn goes_beside(rig: &mut Rig, hp: &mut Player, be: &Player) -> bool {
     rig.launch(hp, Class::Compute, 10 * MS);
     rig.poll();
