@@ -410,7 +410,7 @@ impl Daemon {
         }
     }
 
-    /// Decides, in this thread, until stopped. On return the socket is gone, and clients have seen
+    /// Decides, in this thread, until stopped. On return there is no socket, and clients have seen
     /// the daemon's end.
     /// # Errors
     /// [`DaemonError::Panicked`].

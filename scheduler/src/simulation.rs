@@ -10,7 +10,7 @@
 //! simulation must detect.
 //! - **Events** are drawn at each step ([`world`]): launches, completions, allocations; processes
 //!   come and are killed; a connection ends although its process lives; the daemon is killed and
-//!   another one comes; ends are noticed late and out of order; packets are garbled and replies
+//!   another one starts; ends are noticed late and out of order; packets are garbled and replies
 //!   lost; rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids reported,
 //!   and rules hold jobs or drain the GPU ([`faults`]); memory accounts pass from daemon to daemon
 //!   ([`accounts`]); the operator changes the configuration ([`plan`]); jobs are stopped

@@ -288,7 +288,7 @@ impl BatchSearch {
             return Some(News::Ignored(batch));
         }
         let seen = evaluation.look(now_ns, around.best_effort, self.settle)?;
-        // The evaluation goes on while requests are too rare for a rate.
+        // The evaluation continues while requests are too rare for a rate.
         let rate_per_s = self.rate.per_s(now_ns)?;
         self.begun.rate_per_s.get_or_insert(rate_per_s);
         self.seen.push(seen);

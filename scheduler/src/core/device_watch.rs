@@ -31,7 +31,7 @@ const SW_POWER_CAP: u64 = 0x4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceWatch {
     last: Option<(u64, DeviceReading)>,
-    /// When the device's utilisation was last known, or since when somebody has wanted it.
+    /// When the device's utilisation was last known, or since when it has been wanted.
     known_ns: Option<u64>,
     dropped: u64,
     is_slow: bool,

@@ -5,7 +5,7 @@
 //! functions, NVML's answers as arguments.
 //! - **Quota.** A job gets what its first process asks for, else the operator's default for its
 //!   class, but never more than the operator's rules allow the process's owner
-//!   ([`crate::config::memory_rules`]). A job without processes asks anew when it returns. Later
+//!   ([`crate::config::memory_rules`]). A job without processes asks again when it returns. Later
 //!   processes of a running job get its quota; one whose owner is allowed less lowers it for all.
 //! - **A dead process's holdings** are released when its end is known *and* the device shows the
 //!   memory as free, that is, NVML no longer lists the process ([`Ledgers::poll_leaving`]).
@@ -87,7 +87,7 @@ struct Holder {
     process: Option<Arc<OwnedFd>>,
     /// No longer a client; its slot is freed when its memory is seen to be free.
     is_leaving: bool,
-    /// Its end was known before the NVML query whose answer comes next.
+    /// Its end was known before the NVML query whose answer is next.
     is_over: bool,
 }
 
@@ -613,7 +613,7 @@ impl JobLedger {
         self.holders.iter().filter(is_seen)
     }
 
-    /// The first process comes, for the first time or again: nothing of an earlier job counts.
+    /// The first process attaches, for the first time or again: nothing of an earlier job counts.
     fn begin(&mut self, quota_bytes: u64, context_bytes: u64) {
         (self.most_bytes, self.roots_bytes) = (None, None);
         let page = &self.page;
@@ -661,8 +661,8 @@ impl JobLedger {
         Some(bound_bytes).filter(|&bytes| bytes != UNLIMITED)
     }
 
-    /// A process comes whose owner's rules allow this much. Starting through another user must not
-    /// evade a rule. A quota lowered now may be raised later, up to the rule.
+    /// A process attaches whose owner's rules allow this much. Starting through another user must
+    /// not evade a rule. A quota lowered now may be raised later, up to the rule.
     fn keep_rule(&mut self, most_bytes: Option<u64>) {
         self.most_bytes = self.most_bytes.into_iter().chain(most_bytes).min();
         let bound_bytes = self.bound_bytes().unwrap_or(UNLIMITED);

@@ -23,7 +23,7 @@ pub(crate) const ORPHANS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
-    /// Status `FAULT`: it accepts no clients until its present ones are gone. None if unreported.
+    /// Status `FAULT`: it accepts no clients until its present ones have left. None if unreported.
     pub(crate) is_broken: Option<bool>,
     /// Process ids of its clients; none if not reported.
     pub(crate) clients: Option<Vec<u32>>,

@@ -166,7 +166,7 @@ impl Supervisor {
         Some(Draft::new(Kind::MpsGivenUp, text))
     }
 
-    /// An operator requests another try (`pillion resume`): the count of restarts begins anew.
+    /// An operator requests another try (`pillion resume`): the count of restarts begins again.
     pub(crate) fn resume(&mut self, now_ns: u64) {
         if self.phase == Phase::GivenUp {
             self.restarts.clear();
@@ -417,7 +417,7 @@ impl Supervisor {
             return self.enter(now_ns, Phase::Running);
         };
         let (began_ns, is_used) = match &self.trouble {
-            // The time to recover begins when the last user is gone.
+            // The time to recover begins when the last user has left.
             Some((_, before)) if before.is_used && !trouble.is_used => (now_ns, false),
             Some((began_ns, _)) => (*began_ns, trouble.is_used),
             None => {

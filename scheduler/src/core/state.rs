@@ -401,7 +401,7 @@ impl State {
         let key = job_key(&attach.job, attach.class, peer);
         let (job, mut counted) = self.take_comer(now_ns, &key, pages.file)?;
         if key.class == JobClass::HighPriority {
-            // Its records are summed anew.
+            // Its records are summed again.
             counted.set(Counter::RequestsMarked, 0);
             counted.set(Counter::RequestsInferred, 0);
         }
@@ -712,7 +712,7 @@ impl State {
         Look::At(self.next_look_ns.min(now_ns + IDLE_POLL_NS))
     }
 
-    /// The daemon ends: clients see at once that it is gone. The caller rings the waiters' bells
+    /// The daemon ends: clients see its end at once. The caller rings the waiters' bells
     /// ([`State::ring_bells`]); they then follow `on_daemon_loss`.
     pub fn close(&mut self) {
         self.is_closed = true;

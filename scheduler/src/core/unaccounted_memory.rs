@@ -185,7 +185,7 @@ impl Excesses {
             let (Some(used), Some(account)) = (process.used_bytes, after) else {
                 continue;
             };
-            // An account that changed meanwhile tells nothing; the next poll will.
+            // An account that changed meanwhile is no evidence; wait for the next poll.
             let place = self.seen.iter().position(|seen| seen.pid == process.pid);
             let seen = place.map_or(Seen::new(process.pid), |place| self.seen[place]);
             if seen.looks >= CONTEXT_LOOKS || before != after {

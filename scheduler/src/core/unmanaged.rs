@@ -102,7 +102,7 @@ pub(crate) struct Eviction {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) named: Vec<Named>,
-    /// Were named, and are gone or clients.
+    /// Were named, and have ended or are clients.
     pub(crate) gone: Vec<Named>,
 }
 

@@ -147,7 +147,7 @@ impl Control {
         identity: Identity,
         keeper: Option<Arc<Inlet>>,
     ) -> io::Result<Self> {
-        // Do not block in accept if a connection is gone again.
+        // Do not block in accept if a connection has been closed again.
         ioctl_fionbio(seat.listener(), true)?;
         Ok(Self {
             shared,
@@ -165,7 +165,7 @@ impl Control {
         })
     }
 
-    /// Serves until stopped. The socket is gone on return.
+    /// Serves until stopped. The socket is removed on return.
     pub(crate) fn run(mut self) {
         loop {
             let ready = match self.wait() {

@@ -528,7 +528,7 @@ impl FaultWatch {
                     may_fail,
                     timeout_ns: PROGRAM_NS,
                 };
-                // A control daemon that is gone cannot receive `quit`.
+                // A control daemon that has exited cannot receive `quit`.
                 let quit = step(&self.mps.control, QUIT, true);
                 let start = step(&self.mps.start, "", false);
                 self.start_commands(now_ns, action, vec![quit, start], fault)

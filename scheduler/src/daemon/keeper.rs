@@ -11,7 +11,7 @@
 //!   waits for one notebook of each user at most (some 0.3 s each at the longest). A process that
 //!   runs a program which has just ended is answered once that run's note is saved.
 //!
-//! The disk may be slow or full: only this thread waits for it. A requester goes on without an
+//! The disk may be slow or full: only this thread waits for it. A requester continues without an
 //! answer after a quarter of a second. A failure to save is an event, once until saving succeeds
 //! again; damage is at most one event every [`TELL_EVERY_NS`], and so is a note that is no valid
 //! profile. A panic over one notebook costs that one. Real time: on the virtual clock nothing waits

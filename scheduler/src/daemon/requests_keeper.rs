@@ -63,7 +63,7 @@ impl RequestsKeeper {
 
     fn keep(&mut self) {
         let all = self.all();
-        // The clients may be gone because the daemon ends.
+        // The clients may have left because the daemon ends.
         if all.is_empty() && self.shared.is_stopping() {
             return;
         }

@@ -35,7 +35,7 @@ const QUIT_NS: u64 = 15_000_000_000;
 const COMM: &str = "nvidia-cuda-mps";
 const LOOK_NS_MAX: u64 = 4_000_000_000;
 const SERVERS_MAX: usize = 8;
-/// Status of a server that accepts no clients until its present ones are gone.
+/// Status of a server that accepts no clients until its present ones have left.
 const BROKEN: &str = "FAULT";
 
 /// Process id of the living control daemon of this folder. 0: in another PID namespace.
@@ -69,7 +69,7 @@ fn holder_of_lock(path: &Path) -> Option<u32> {
         l_pid: 0,
     };
     fcntl(&file, FcntlArg::F_GETLK(&mut lock)).ok()?;
-    // 0: an invisible process; -1: none. Whoever can read the file can take a read lock.
+    // 0: an invisible process; -1: none. Every user who can read it can take a read lock.
     let is_held = lock.l_type == libc::F_WRLCK as i16;
     is_held.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
 }
@@ -196,7 +196,7 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
     let (Some(process), Some(pid)) = (process, found) else {
         return locked_by().is_none();
     };
-    // `quit` returns before the daemon has gone (observed with R535 to R555).
+    // `quit` returns before the daemon has exited (observed with R535 to R555).
     match control.wait_until(&process, clock, end_ns) {
         Waited::Ended => return true,
         Waited::Stopped => return false,

@@ -115,7 +115,7 @@ impl MpsLock {
 
     fn take(&self) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
-        // Whoever may open the file may lock it.
+        // A user who may open the file may lock it.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let options = options.custom_flags(flags).read(true).write(true);
         let file = options.create(true).truncate(false).mode(0o600);

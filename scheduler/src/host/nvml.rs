@@ -123,7 +123,7 @@ pub fn ask() -> Result<Nvml, NvmlError> {
     })
 }
 
-/// Why CUDA may not work, as far as NVML can tell: no kernel module, no GPU, or, where CUDA sees
+/// Why CUDA may not work, as far as NVML knows: no kernel module, no GPU, or, where CUDA sees
 /// none, GPUs hidden from this process. Calls NVML.
 pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
     match count() {
@@ -361,7 +361,7 @@ fn driver_version(library: &Library) -> Result<String, NvmlError> {
     let function = unsafe { library.get::<GetText>(CALL) };
     let function = function.map_err(|_| NvmlError::NoSymbol(CALL))?;
     let mut bytes = [0_u8; VERSION_BYTES + 1];
-    // SAFETY: writes at most as many bytes as it is told, one less than there are.
+    // SAFETY: writes at most the given number of bytes, one less than there are.
     let result = unsafe { function(bytes.as_mut_ptr().cast(), VERSION_BYTES as c_uint) };
     check(CALL, result)?;
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(0);

@@ -90,7 +90,7 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
     matches!(poll_now(process), Ok(1..))
 }
 
-/// Whether a process may have ended: it has, or the kernel does not tell.
+/// Whether a process may have ended: it has, or the kernel does not report it.
 fn may_have_ended(process: &OwnedFd) -> bool {
     !matches!(poll_now(process), Ok(0))
 }

@@ -21,7 +21,7 @@ const FOLDER_MODE: u32 = 0o755;
 /// Root's daemon serves every user; a client's rights follow from its credentials.
 const ROOT_SOCKET_MODE: u32 = 0o666;
 const USER_SOCKET_MODE: u32 = 0o600;
-/// Whoever may open the file may lock it (flock(2)), and so keep a daemon from its seat.
+/// A user who may open the file may lock it (flock(2)), and so keep a daemon from its seat.
 const LOCK_MODE: u32 = 0o600;
 
 /// Why a daemon cannot have its socket.

@@ -6,7 +6,7 @@
 //!   never attaches: nothing loads the library into a running process.
 //! - **Never named**: this daemon; `pillion` and `pilliond` of the folder of this daemon's program;
 //!   MPS's server and control daemon, by program name; graphics processes, by NVML's list; and an
-//!   ending process, whose mappings are gone. A process that uses the GPU is recognised by the
+//!   ending process, which has no mappings left. A process that uses the GPU is recognised by the
 //!   driver among its mappings. Mappings, environment and program file are visible to a daemon of
 //!   the same user, or with CAP_SYS_PTRACE. Of other processes only the name and the user are
 //!   reported, where visible.

@@ -302,7 +302,7 @@ fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool
 }
 
 /// A non-collective launch of `process`, or one of a held job, goes without a lease: its wait timed
-/// out, or the daemon is gone and it need not wait for that.
+/// out, or the daemon has ended and it need not wait for that.
 pub(super) fn went_without_lease(world: &World, process: &Process, seat: &Seat, asked: &Asked) {
     let page = &seat.client.link.daemon;
     let (holds, max_hold_ns) = world.aside(|| {

@@ -215,7 +215,7 @@ impl Truth {
         self.begun.retain(|(known, ..)| known != whose);
     }
 
-    /// A process started at `started` (0: invisible) has attached, and was told this.
+    /// A process started at `started` (0: invisible) has attached, and got this message.
     pub(super) fn check_comer(
         &self,
         key: &JobKey,
@@ -308,7 +308,7 @@ impl Daemon {
         told
     }
 
-    /// A user without such a job names its owner: nobody is told, and the job does not end.
+    /// A user without such a job names its owner: nobody gets a message, and it does not end.
     pub(super) fn refuse_stop(&self, world: &World, state: &mut State, job: &str, uid: u32) {
         let by = Peer {
             pid: 9_999,

@@ -317,7 +317,7 @@ impl BeJob {
             self.is_stalled = false;
             return;
         }
-        // A used-up share, perhaps by others, tells nothing about work in flight.
+        // A used-up share, perhaps by others, is no evidence about work in flight.
         if self.limit == Limit::Rate {
             return;
         }

@@ -57,7 +57,7 @@ impl State {
     }
 
     /// With a reason, arriving best-effort jobs wait, with `is_for_returned` also those of a
-    /// previous daemon. Without one, waiting jobs go on; the caller rings the bell on true.
+    /// previous daemon. Without one, waiting jobs continue; the caller rings the bell on true.
     pub(crate) fn hold_comers(&mut self, why: Option<String>, is_for_returned: bool) -> bool {
         let goes_on = why.is_none() && !self.holds.waiting.is_empty();
         self.holds.is_for_returned = is_for_returned;

@@ -288,7 +288,7 @@ impl State {
         lost.map(|(uid, client)| (client.peer.pid, uid))
     }
 
-    /// Warns every high-priority job that comes, and holds every best-effort one, until
+    /// Warns every new high-priority job, and holds every best-effort one, until
     /// [`State::release`]. False if already so.
     pub(crate) fn drain_gpu(&mut self, why: &str) -> bool {
         let was_draining = self.holds.draining.replace(why.to_owned()).is_some();

@@ -248,7 +248,7 @@ impl Marks {
     }
 
     /// Hands over marks until `now_ns`, in order of time; all records until then have been read.
-    /// The third argument of `hand` says whether the policy receives the mark.
+    /// The third argument of `hand` is whether the policy receives the mark.
     fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark, u32, bool)) {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));

@@ -39,7 +39,7 @@ impl State {
                 let time = client.gpu_time();
                 (all, known) = (all + time.all_ns / 100, known + time.known_ns / 100);
             }
-            // Unknown kernels tell nothing.
+            // Unknown kernels are no evidence.
             match self.hp.present && known >= all / 100 * KNOWN_PCT {
                 true => self.share.handle_used(now_ns, used_ns),
                 false => self.share.pause(),

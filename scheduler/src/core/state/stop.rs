@@ -56,7 +56,7 @@ impl State {
 
     /// Tells the clients of a job, and later ones, that `by` (if permitted) supervises their end
     /// from `at` on for so long. 0: no longer, because nobody is left if `is_over`. `gone` are
-    /// clients whose processes have ended. Returns how many were told.
+    /// clients whose processes have ended. Returns how many got the message.
     /// # Errors
     /// As [`State::stop`].
     pub fn see_to(
@@ -145,7 +145,7 @@ impl State {
     }
 
     /// Publishes until when somebody supervises the client's end, ns. Only under MPS is there
-    /// anything to do before a kill, so only there the client is told.
+    /// anything to do before a kill, so only there the client gets it.
     fn tell_seen_to(&self, client: &Client, now_ns: u64, until_ns: u64) {
         let until_ns = until_ns.max(client.ended_from_here_until_ns.get());
         client.end.seen_to_until_ns.set(until_ns);

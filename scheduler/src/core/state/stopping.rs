@@ -1,16 +1,16 @@
 //! Jobs that are being ended, for clients that attach meanwhile.
 //! A stopper (`pillion stop`) asks the processes that it sees. A client that attaches between two
-//! of its polls, or after the last one, is told by the daemon before its hello is answered: that
-//! its end is supervised, and, once the job's processes were asked to stop launching, that too. A
-//! job is an id and a user.
+//! of its polls, or after the last one, learns from the daemon, before its hello is answered, that
+//! its end is supervised, and whether the job's processes were asked to stop launching. A job is an
+//! id and a user.
 //!
 //! Several stoppers may end a job at once; it is being ended until the last of them is done. When
 //! that one reports that no process of the job is left, the job is *over*. A process that was
 //! started while the job was being ended (by a supervisor that restarts it) and attaches only then
 //! is asked to end, too, for [`LATE_NS`]. One that was started before or after is not, even if the
 //! job is ended once more within that time: `pillion stop job; PILLION_JOB=job exec program` starts
-//! a new one. A job that was given up goes on, with all that it starts, and so does one whose last
-//! stopper has died.
+//! a new one. A job that was given up continues, with all that it starts, and so does a job whose
+//! last stopper has died.
 //!
 //! The rule `restart-job` has no entry here: whatever attaches after it began is the restarted job.
 

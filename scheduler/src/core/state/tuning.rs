@@ -2,7 +2,7 @@
 //! ([`crate::core::batch_search`]).
 //! A client publishes in its page which batches it can take for which kinds of requests
 //! ([`protocol::batches`]); the daemon writes the wanted batch there. So a range outlives the
-//! daemon, and a search does not: the next daemon wants nothing at first and begins anew. One
+//! daemon, and a search does not: the next daemon wants nothing at first and restarts it. One
 //! search runs at a time, as each changes what the others measure.
 //!
 //! A request's target is the lesser of the job's ([`super::goals`]) and the program's own for the

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::State;
 
-/// Users told apart, the first ones; all further ones share an entry.
+/// Users with their own entry, the first ones; all further ones share an entry.
 pub(crate) const USERS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

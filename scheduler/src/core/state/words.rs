@@ -6,7 +6,7 @@ use super::{Client, Gone, State};
 use crate::core::event::{Draft, Kind};
 
 impl State {
-    /// A client has come or gone: the knowledge of how the GPU is shared may change.
+    /// A client has attached or left: the knowledge of how the GPU is shared may change.
     pub(super) fn note_words(&mut self, by: &Gone) {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         let words: Vec<Sharing> = clients

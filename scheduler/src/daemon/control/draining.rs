@@ -15,7 +15,7 @@ use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::nvml::{Asked, Silence};
 use crate::report::status::Viewer;
 
-/// Time to reopen a released device, s: a driver without users initialises the GPU anew, which
+/// Time to reopen a released device, s: a driver without users initialises the GPU again, which
 /// takes seconds. Less than the requester waits (`pillion resume`).
 const REOPEN_S: i64 = 20;
 

@@ -25,7 +25,7 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
             Some(NewlyHeld::Job)
         );
         assert_eq!(rig.state.hold(Whose::Job(&held), "again"), None);
-        // At once, however late the next poll: whoever hears of the hold finds no work running.
+        // At once, however late the next poll: once the hold is reported, no work runs.
         for polls in [0, 1] {
             for _ in 0..polls {
                 rig.poll();
