@@ -89,7 +89,7 @@ fn a_gpu_over_its_limits_ends_best_effort_jobs_and_a_daemon_that_is_killed_forge
     let told = events(&gpu, &daemon);
     let over = "the GPU is over its limits (memory 98 %, bound 97 %)";
     assert!(
-        told.contains(&format!("{over}: best-effort jobs are ended")),
+        told.contains(&format!("{over}: best-effort jobs are terminated")),
         "{told}"
     );
     assert!(

@@ -358,7 +358,7 @@ fn a_policy_is_refused_with_what_it_is_and_a_key_that_it_does_not_look_at() {
     );
     assert_eq!(
         policy("name = \"launch-gate\"\ndur_threshold_pct = 5"),
-        "gpu0.toml:6:21: dur_threshold_pct is set, but policy launch-gate does not look at it; \
+        "gpu0.toml:6:21: dur_threshold_pct is set, but policy launch-gate ignores it; \
          nearest is name = \"orion\""
     );
 }
