@@ -25,7 +25,7 @@ use policy::JobId;
 use policy::tuner::{Choice, Observation, Prediction, RATE_CHANGE, Tuner, TunerParams};
 use protocol::batches::Range;
 
-/// Retry after no batch was safe for this long, ns: best-effort jobs would stay paused for good.
+/// Retry when no batch was safe for so long, ns: after bad luck, jobs would stay paused for good.
 pub(crate) const RETRY_NS: u64 = 300_000_000_000;
 
 /// Requests of a new batch to skip: they may have queued behind the last of the previous batch.

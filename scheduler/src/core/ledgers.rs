@@ -47,7 +47,7 @@ use crate::core::unaccounted_memory::{Balance, Eviction, Excess, Excesses, Holdi
 /// Counted processes of one user: twice the client limit, because one that leaves counts until the
 /// device shows its memory free, and one that loses its connection until it ends.
 pub(crate) const HOLDERS_PER_USER_MAX: usize = 2 * CLIENTS_MAX;
-/// Of all users; high-priority jobs are served beyond it. Each costs a descriptor, and its job one.
+/// Counted processes of all users; high-priority ones are served beyond it. Two descriptors each.
 pub(crate) const HOLDERS_MAX: usize = 4 * CLIENTS_MAX;
 
 mod brought;
