@@ -68,7 +68,7 @@ pub struct NodeSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InventoryError {
     /// A node has more GPUs than the bit sets hold.
-    #[error("node {node}: {gpus} GPUs, at most {NODE_GPUS_MAX} are possible")]
+    #[error("node {node}: {gpus} GPUs: expected at most {NODE_GPUS_MAX}")]
     Gpus {
         /// Its name.
         node: String,
@@ -76,7 +76,7 @@ pub enum InventoryError {
         gpus: u32,
     },
     /// A node names a model that the inventory does not have.
-    #[error("node {node}: model number {model} of {models}")]
+    #[error("node {node}: model number {model}: expected a number below {models}")]
     NoSuchModel {
         /// Its name.
         node: String,
@@ -86,7 +86,7 @@ pub enum InventoryError {
         models: usize,
     },
     /// More models than the bit sets hold.
-    #[error("{0} models of GPU, at most {MODELS_MAX} are possible")]
+    #[error("{0} models of GPU: expected at most {MODELS_MAX}")]
     Models(usize),
 }
 

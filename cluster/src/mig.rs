@@ -71,7 +71,7 @@ pub struct Layout {
 
 /// An instance cannot begin there now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{profile} cannot begin at memory slice {start}; free starts: {free:?}")]
+#[error("{profile} cannot start at memory slice {start}; free starts: {free:?}")]
 pub struct NotFree {
     /// The profile's name.
     pub profile: &'static str,

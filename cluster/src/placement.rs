@@ -75,10 +75,10 @@ impl Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// It would fit into the cluster, but not beside the jobs that are there.
-    #[error("no node has room for it now")]
+    #[error("no node has room for the job now")]
     Busy,
     /// It would not fit into the cluster if that were empty.
-    #[error("no node is large enough for it, or of a model that it may have")]
+    #[error("no node is large enough for the job and has a GPU model that the job accepts")]
     Never,
 }
 

@@ -90,7 +90,7 @@ pub enum FileError {
     },
     /// Parts of the body that do not fit together or are out of range.
     #[error(
-        "{file}: {part} are out of range or do not fit the rest: expected what a predictor writes"
+        "{file}: {part} are out of range or do not fit the rest: expected a body that a predictor wrote"
     )]
     Content {
         /// The file.

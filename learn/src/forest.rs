@@ -27,10 +27,10 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FitError {
     /// There is no sample, or a row has no feature.
-    #[error("no samples: a model takes one at least, with one feature at least")]
+    #[error("no samples: expected at least one, with at least one feature")]
     Empty,
     /// There are as many rows as targets in every model.
-    #[error("{rows} rows and {targets} targets: expected as many of both")]
+    #[error("{rows} rows and {targets} targets: expected equal numbers")]
     Targets {
         /// Number of rows.
         rows: usize,

@@ -245,7 +245,7 @@ pub struct Sample {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InterferenceError {
     /// The batch is 0.
-    #[error("a batch of 0: expected 1 request at least")]
+    #[error("a batch of 0: expected at least 1 request")]
     Batch,
     /// A latency is not within [`LATENCIES`].
     #[error("latency {p99}: expected {least:e} to {most:e}", least = LATENCIES.start(), most = LATENCIES.end())]
@@ -255,7 +255,7 @@ pub enum InterferenceError {
     },
     /// The p99 at the knee is not within [`KNEE_PARTS`] of that alone.
     #[error(
-        "latency {knee_p99} at the knee, {alone_p99} alone: expected {least:e} to {most:e} of that alone",
+        "latency {knee_p99} at the knee, {alone_p99} alone: expected {least:e} to {most:e} times the latency alone",
         least = KNEE_PARTS.start(), most = KNEE_PARTS.end()
     )]
     Knee {
@@ -293,7 +293,7 @@ pub enum InterferenceError {
         greatest: f64,
     },
     /// A speed is not within 0 to 1 by more than 5 % of noise.
-    #[error("speed {speed}: expected 0 to 1.05 of that alone")]
+    #[error("speed {speed}: expected 0 to 1.05 times the speed alone")]
     Speed {
         /// The speed.
         speed: f64,
@@ -313,7 +313,7 @@ pub enum InterferenceError {
         expected: ServiceId,
     },
     /// There are [`SERVICES_MAX`] services with samples already.
-    #[error("service {service}: {SERVICES_MAX} services have samples already, more are not learnt")]
+    #[error("service {service}: cannot learn more than {SERVICES_MAX} services")]
     TooManyServices {
         /// The service.
         service: ServiceId,

@@ -399,7 +399,7 @@ fn what_is_no_sample_is_refused_in_words() {
     };
     assert_eq!(
         said(|s| s.batch = 0),
-        "a batch of 0: expected 1 request at least"
+        "a batch of 0: expected at least 1 request"
     );
     assert_eq!(
         said(|s| s.alone_p99 = 0.0),
@@ -411,7 +411,7 @@ fn what_is_no_sample_is_refused_in_words() {
     );
     assert_eq!(
         said(|s| s.curve.knee_p99 = 1e4),
-        "latency 10000 at the knee, 8 alone: expected 1e-3 to 1e3 of that alone"
+        "latency 10000 at the knee, 8 alone: expected 1e-3 to 1e3 times the latency alone"
     );
     assert_eq!(
         said(|s| {
@@ -426,7 +426,7 @@ fn what_is_no_sample_is_refused_in_words() {
     );
     assert_eq!(
         said(|s| s.speeds = Some([2.0; 6])),
-        "speed 2: expected 0 to 1.05 of that alone"
+        "speed 2: expected 0 to 1.05 times the speed alone"
     );
     assert_eq!(
         said(|s| s.neighbours.iteration_ms = Some(f64::NAN)),

@@ -115,7 +115,7 @@ fn what_is_refused_is_said_with_what_would_be_possible() {
     let mut layout = layout("H100-PCIe", &[("3g.40gb", 0)]);
     let profile = layout.model.profile("2g.20gb").unwrap();
     let refused = layout.place(profile, Start(2)).unwrap_err();
-    let text = "2g.20gb cannot begin at memory slice 2; free starts: [4]";
+    let text = "2g.20gb cannot start at memory slice 2; free starts: [4]";
     assert_eq!(refused.to_string(), text);
     assert_eq!(layout.remove(Start(1)), None);
     assert_eq!(layout.model.profile("2g.10gb"), None);

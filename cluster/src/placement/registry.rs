@@ -84,7 +84,7 @@ impl Entry {
 pub const ALL: &[Entry] = &[
     Entry {
         name: "random",
-        about: "any GPU with room",
+        about: "a random GPU with room",
         holding: Holding::DEMAND,
         make: |setting, holding| Box::new(Random::new(holding, setting.seed)),
     },
@@ -96,7 +96,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "fcfs",
-        about: "the first GPU with room, and no job passes one that waits",
+        about: "the first GPU with room; no job overtakes a waiting one",
         holding: Holding::DEMAND,
         make: |setting, holding| Box::new(Strict(best(FirstFit, setting, holding))),
     },
@@ -114,7 +114,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "clustering",
-        about: "jobs of one shape together",
+        about: "GPUs that hold jobs of the same shape",
         holding: Holding::DEMAND,
         make: |setting, holding| {
             let rule = Clustering {
@@ -131,7 +131,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "best-fit",
-        about: "the node with the least left",
+        about: "the node with the fewest resources left",
         holding: Holding::DEMAND,
         make: |setting, holding| {
             let rule = BestFit {
@@ -143,7 +143,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "fgd",
-        about: "where the least becomes useless for what usually comes",
+        about: "the GPU where free capacity stays most usable for typical jobs",
         holding: Holding::DEMAND,
         make: |setting, holding| best(Fgd::new(setting.usual.to_vec()), setting, holding),
     },
@@ -160,7 +160,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "exclusive",
-        about: "no job shares a GPU: the first that is free",
+        about: "the first free GPU; jobs never share a GPU",
         holding: Holding::WHOLE,
         make: |setting, holding| best(FirstFit, setting, holding),
     },
@@ -184,13 +184,13 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "pillion",
-        about: "least predicted risk for promises, then least spent, then least energy",
+        about: "the least predicted risk to promises, then the least capacity spent, then the least energy",
         holding: Holding::PROMISED,
         make: |setting, holding| best(least_risk(setting, Terms::ALL), setting, holding),
     },
     Entry {
         name: "pillion-without-risk",
-        about: "the same without its first term",
+        about: "pillion without the term for risk",
         holding: Holding::PROMISED,
         make: |setting, holding| {
             let terms = Terms {
@@ -202,7 +202,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "pillion-without-spent",
-        about: "the same without its second term",
+        about: "pillion without the term for spent capacity",
         holding: Holding::PROMISED,
         make: |setting, holding| {
             let terms = Terms {
@@ -214,7 +214,7 @@ pub const ALL: &[Entry] = &[
     },
     Entry {
         name: "pillion-without-energy",
-        about: "the same without its third term",
+        about: "pillion without the term for energy",
         holding: Holding::PROMISED,
         make: |setting, holding| {
             let terms = Terms {
@@ -293,7 +293,7 @@ pub fn chosen(name: &str) -> Result<Chosen, UnknownPolicy> {
 /// No policy has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no placement policy is called {name:?}; there are {}, each also as NAME@HOLDING with {}",
+    "unknown placement policy {name:?}: expected one of {}, or NAME@HOLDING with a holding of {}",
     names(),
     holdings()
 )]
