@@ -65,13 +65,15 @@ pub enum ReplayError {
         machines: usize,
     },
     /// A trace of Gavel has steps and no times.
-    #[error("{file}: a trace of Gavel has steps, not lengths: its measured throughputs are needed")]
+    #[error(
+        "{file}: a trace of Gavel has steps, not lengths: expected Gavel's throughputs with it"
+    )]
     NeedsPairs {
         /// The trace.
         file: String,
     },
     /// The measurements know no such model of GPU.
-    #[error("{file}: no throughputs of one GPU on {gpu:?}: there are {known}")]
+    #[error("{file}: no throughputs of one GPU on {gpu:?}: expected one of {known}")]
     NotMeasured {
         /// The file of throughputs.
         file: String,
@@ -97,7 +99,7 @@ pub enum ReplayError {
         why: String,
     },
     /// No job has a class that promises are for.
-    #[error("{file}: none of the jobs is high-priority, so there is nothing to promise")]
+    #[error("{file}: none of the jobs is high-priority: a promise needs at least one")]
     NoPromise {
         /// The trace.
         file: String,

@@ -29,7 +29,7 @@ pub enum TableError {
         what: String,
     },
     /// Rows are missing.
-    #[error("{file}: {missing} of {expected} rows are missing, expected each once")]
+    #[error("{file}: {missing} of {expected} rows are missing: expected each once")]
     Missing {
         /// The file.
         file: String,
@@ -72,7 +72,7 @@ pub(crate) fn read_rows<R: DeserializeOwned>(
 pub(crate) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err("the row is there twice, expected once".to_owned()),
+        Some(_) => Err("the row appears twice: expected once".to_owned()),
     }
 }
 

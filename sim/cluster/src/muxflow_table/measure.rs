@@ -58,7 +58,7 @@ pub enum MeasureError {
         last: usize,
     },
     /// No request was answered.
-    #[error("{service}: no request was answered, expected one at least")]
+    #[error("{service}: no request was answered, expected at least one")]
     NoRequest {
         /// The service.
         service: &'static str,

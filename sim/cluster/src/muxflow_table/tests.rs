@@ -134,12 +134,12 @@ fn a_wrong_table_is_refused_with_its_line() {
     }
     let twice = whole.replacen(RIGHT, "resnet50,20,resnet50,time-sharing,60,120,0.25,10", 1);
     let error = read(&twice).expect_err("a row is there twice");
-    assert_eq!(error, "t.csv:8: the row is there twice, expected once");
+    assert_eq!(error, "t.csv:8: the row appears twice: expected once");
     let missing = whole.replacen(&format!("{RIGHT}\n"), "", 1);
     let error = read(&missing).expect_err("a row is missing");
     assert_eq!(
         error,
-        "t.csv: 1 of 229 rows are missing, expected each once"
+        "t.csv: 1 of 229 rows are missing: expected each once"
     );
     assert!(read(&whole.replacen("mean_ms", "mean", 1)).is_err());
     assert!(read(&whole.replacen("0.25", "late", 1)).is_err());

@@ -73,7 +73,7 @@ pub enum MeasureError {
         last: usize,
     },
     /// No batch was done.
-    #[error("{model} in batches of {batch}: none was done, expected one at least")]
+    #[error("{model} in batches of {batch}: no batch completed, expected at least one")]
     NoBatch {
         /// The model.
         model: &'static str,

@@ -76,9 +76,7 @@ impl Partial {
                 "compute_kernels on {}: expected on {}",
                 row.gpu, GPUS[RATIO_GPU]
             )),
-            _ => {
-                Err("expected one of beside, share_pct and compute_kernels, and no more".to_owned())
-            }
+            _ => Err("expected exactly one of beside, share_pct and compute_kernels".to_owned()),
         }
     }
 
@@ -92,7 +90,7 @@ impl Partial {
         let by = Mechanism::ALL[by];
         if by.is_symmetric() && of > beside {
             return Err(format!(
-                "{} after what is beside it under {}: expected the earlier model or batch first",
+                "{} comes after its neighbour under {}: expected the earlier model or batch first",
                 row.model,
                 by.name()
             ));

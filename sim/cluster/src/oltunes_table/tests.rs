@@ -155,10 +155,13 @@ fn a_wrong_row_alone_is_refused_with_its_line() {
         ("A30,bert-base,4,40,0,0.2,,,,,,,", "latency_ms is 0: "),
         ("A30,bert-base,4,40,6010,1.2,,,,,,,", "sm_activity is 1.2: "),
         ("A30,bert-base,4,40,6010,NaN,,,,,,,", "sm_activity is NaN: "),
-        ("A30,bert-base,4,,6010,0.2,,,,,,,", "expected one of "),
+        (
+            "A30,bert-base,4,,6010,0.2,,,,,,,",
+            "expected exactly one of ",
+        ),
         (
             "A30,bert-base,4,20,6010,0.2,,,,,,,",
-            "the row is there twice",
+            "the row appears twice",
         ),
     ] {
         assert_refused(RIGHT, wrong, said);
@@ -191,7 +194,7 @@ fn a_wrong_row_of_a_pair_is_refused_with_its_line() {
         ),
         (
             "A30,yolov5n,8,,,,resnet18,1,mps,0.008,0.001,,",
-            "yolov5n after what is beside it under mps: ",
+            "yolov5n comes after its neighbour under mps: ",
         ),
         (
             "A30,resnet18,1,,,,yolov5n,8,mps,-1,0.008,,",
@@ -203,11 +206,11 @@ fn a_wrong_row_of_a_pair_is_refused_with_its_line() {
         ),
         (
             "A30,resnet18,1,20,,,yolov5n,8,mps,0.001,0.008,,",
-            "expected one of ",
+            "expected exactly one of ",
         ),
         (
             "A30,resnet18,1,,,,yolov5n,1,mps,0.001,0.008,,",
-            "the row is there twice",
+            "the row appears twice",
         ),
     ] {
         assert_refused(RIGHT, wrong, said);
@@ -229,7 +232,7 @@ fn a_wrong_row_of_kernels_is_refused_with_its_line_and_a_missing_one_is_counted(
         ),
         (
             "A100-SXM4-40GB,gpt2,1,,,,,,,,,7,16",
-            "the row is there twice",
+            "the row appears twice",
         ),
     ] {
         assert_refused(RIGHT, wrong, said);
@@ -238,7 +241,7 @@ fn a_wrong_row_of_kernels_is_refused_with_its_line_and_a_missing_one_is_counted(
     let missing = whole.replacen(&format!("{RIGHT}\n"), "", 1);
     let all = PAIRS + 3 * 8 * 6 * 5 + 8 * 2;
     let error = read(&missing).expect_err("a row is missing");
-    let expected = format!("t.csv: 1 of {all} rows are missing, expected each once");
+    let expected = format!("t.csv: 1 of {all} rows are missing: expected each once");
     assert_eq!(error, expected);
     assert!(read(&whole.replacen("sm_activity", "sm", 1)).is_err());
     assert!(read(&whole.replacen(",7,16", ",7,many", 1)).is_err());

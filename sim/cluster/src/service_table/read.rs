@@ -73,7 +73,7 @@ impl Partial {
                 let per_s = there("iterations_per_s", row.iterations_per_s)?;
                 once(&mut self.trainings_alone[training_at(training)?], per_s)
             }
-            (None, None) => Err("neither service nor training: expected one at least".to_owned()),
+            (None, None) => Err("neither service nor training: expected at least one".to_owned()),
         }
     }
 

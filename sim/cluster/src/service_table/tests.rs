@@ -133,10 +133,10 @@ fn a_wrong_table_is_refused_with_its_line() {
     }
     let twice = whole.replacen(RIGHT, "resnet50,vgg16,1,30,0.8,980,80,801", 1);
     let error = read(&twice).expect_err("a row is there twice");
-    assert_eq!(error, "t.csv:21: the row is there twice, expected once");
+    assert_eq!(error, "t.csv:21: the row appears twice: expected once");
     let missing = whole.replacen(&format!("{RIGHT}\n"), "", 1);
     let error = read(&missing).expect_err("a row is missing");
-    let expected = "t.csv: 1 of 3453 rows are missing, expected each once";
+    let expected = "t.csv: 1 of 3453 rows are missing: expected each once";
     assert_eq!(error, expected);
     assert!(read(&whole.replacen("late", "lat", 1)).is_err());
     assert!(read(&whole.replacen("801", "fast", 1)).is_err());

@@ -15,7 +15,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The file is larger than any published trace.
-    #[error("{file}: more than {bytes_max} bytes: expected a trace of at most as many")]
+    #[error("{file}: the file is too large: expected at most {bytes_max} bytes")]
     TooLarge {
         /// The file's path.
         file: String,

@@ -175,7 +175,10 @@ impl<'de> Deserialize<'de> for ScaledType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         scaled_type(&text).ok_or_else(|| {
-            Error::custom(format!("the job is {:?}, not as ('name', 1)", cut(&text)))
+            Error::custom(format!(
+                "the job is {:?}: expected the form ('name', 1)",
+                cut(&text)
+            ))
         })
     }
 }
@@ -231,7 +234,12 @@ impl<'de> Visitor<'de> for MeasurementsVisitor {
                 }
             } else {
                 let other = scaled_type(&name);
-                let wrong = || format!("the other job is {:?}, not as ('name', 1)", cut(&name));
+                let wrong = || {
+                    format!(
+                        "the other job is {:?}: expected the form ('name', 1)",
+                        cut(&name)
+                    )
+                };
                 let other = other.ok_or_else(|| Error::custom(wrong()))?;
                 let [Rate(this_per_s), Rate(other_per_s)] = map.next_value()?;
                 Measurement {
@@ -260,8 +268,8 @@ impl Visitor<'_> for RateVisitor {
         if value.is_sign_positive() && value <= PER_S_MAX {
             return Ok(Rate(value));
         }
-        let range = format!("from 0 to {PER_S_MAX} steps per second");
-        Err(E::custom(format!("the rate is {value}, not {range}")))
+        let range = format!("0 to {PER_S_MAX} steps per second");
+        Err(E::custom(format!("the rate is {value}: expected {range}")))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Rate, E> {
@@ -417,7 +425,7 @@ mod tests {
             ),
             (
                 "\"null\": -1",
-                "the rate is -1, not from 0 to 1000000000 steps per second",
+                "the rate is -1: expected 0 to 1000000000 steps per second",
             ),
             ("\"null\": 1, \"null\": 2", "\"null\" occurs twice"),
             (
@@ -427,7 +435,7 @@ mod tests {
             ("\"('B', 1)\": [1, 2, 3]", "trailing characters"),
             (
                 "\"('B', 0)\": [1, 2]",
-                "the other job is \"('B', 0)\", not as ('name', 1)",
+                "the other job is \"('B', 0)\": expected the form ('name', 1)",
             ),
             ("\"null\": 1e999", "number out of range"),
         ];
@@ -438,7 +446,7 @@ mod tests {
         }
         let error = read("{\n\"v100\": {\"A\": {}}}").expect_err("a refusal");
         assert!(
-            error.starts_with("t.json:2: the job is \"A\", not as ('name', 1): "),
+            error.starts_with("t.json:2: the job is \"A\": expected the form ('name', 1): "),
             "{error}"
         );
         let error = read("{\"a\": {},\n\"a\": {}}").expect_err("a refusal");

@@ -193,7 +193,7 @@ fn a_file_that_is_too_large_is_refused() {
     assert!(read(bytes).is_ok());
     let error = read(bytes - 1).expect_err("a refusal").to_string();
     let end = format!(
-        "Cargo.toml: more than {} bytes: expected a trace of at most as many",
+        "Cargo.toml: the file is too large: expected at most {} bytes",
         bytes - 1
     );
     assert!(error.ends_with(&end), "{error}");
