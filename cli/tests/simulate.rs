@@ -344,7 +344,10 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
             "--be folder/none.trace",
             "--be: folder/none.trace: cannot be read",
         ),
-        ("--be resnet50-training@many", "\"many\" is no batch"),
+        (
+            "--be resnet50-training@many",
+            "\"many\" is not a batch size",
+        ),
         ("--seconds 0", "--seconds 0: expected more than 0"),
         ("--seconds nan", "expected more than 0"),
         ("--hp-rate -3", "--hp-rate -3: expected more than 0"),
@@ -356,7 +359,7 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
         ("--sharing mig", "expected mps or timeslice"),
         (
             "--sharing timeslice --policy mps",
-            "on time slices kernels of several jobs",
+            "on time slices, kernels of several jobs",
         ),
         ("--device V101", "V100-SXM2-16GB"),
         (

@@ -19,7 +19,7 @@ use crate::error::Error;
 pub const SECONDS_MAX: f64 = 86_400.0;
 
 /// The common error of phases, of rates or traces.
-pub(crate) const OUT_OF_ORDER: &str = "phases that begin out of order: expected ascending times";
+pub(crate) const OUT_OF_ORDER: &str = "the phases are out of order: expected ascending times";
 
 /// Shortest mean of a burst, and of the time between two.
 const BURST_S_MIN: f64 = 0.001;
@@ -76,7 +76,8 @@ impl Arrivals {
         let has_rate = matches!(self, Self::Poisson { .. } | Self::Uniform { .. });
         if !has_rate && !phases.is_empty() {
             return Err(
-                "phases of arrivals that have no rate: expected poisson or uniform".to_owned(),
+                "phases are set, but the arrivals have no rate: expected poisson or uniform"
+                    .to_owned(),
             );
         }
         let is_before = |pair: &[Phase]| pair[0].start_ns < pair[1].start_ns;
@@ -103,7 +104,7 @@ impl Arrivals {
                     .any(|s| !(BURST_S_MIN..=SECONDS_MAX).contains(*s)) =>
             {
                 Err(format!(
-                    "bursts of {on_s} s every {off_s} s: expected {BURST_S_MIN} to {SECONDS_MAX} s each"
+                    "bursts of {on_s} s, {off_s} s apart: expected {BURST_S_MIN} to {SECONDS_MAX} s each"
                 ))
             }
             Self::Poisson { per_s } | Self::Uniform { per_s } | Self::Bursts { per_s, .. } => {
@@ -410,7 +411,7 @@ fn disb(text: &str, stream: usize) -> Result<Arc<[u64]>, Wrong> {
     let mut traces: Vec<_> = traces.collect();
     if stream >= traces.len() {
         let count = traces.len();
-        let what = format!("arrivals stream {stream}: the file has {count}, counted from 0");
+        let what = format!("arrivals stream {stream}: the file has {count}, numbered from 0");
         return Err((None, what));
     }
     let numbered = (1..).zip(traces.swap_remove(stream));
@@ -647,7 +648,7 @@ mod tests {
         let error = parse(text, 1).unwrap_err();
         assert_eq!(
             error,
-            "a.txt: arrivals stream 1: the file has 1, counted from 0"
+            "a.txt: arrivals stream 1: the file has 1, numbered from 0"
         );
     }
 

@@ -23,7 +23,9 @@ pub enum Error {
         job: String,
     },
     /// A launch of a trace names a missing kernel.
-    #[error("job {job:?}: launch {launch} is of kernel {kernel}, but the trace has {kernels}")]
+    #[error(
+        "job {job:?}: launch {launch} names kernel {kernel}, but the trace has {kernels} kernels"
+    )]
     UnknownKernel {
         /// The job's name.
         job: String,
@@ -49,7 +51,7 @@ pub enum Error {
     /// A trace's durations are of another device.
     #[error(
         "job {job:?}: its trace was measured on {measured}, not on {device}; \
-         take a trace of {device} (built-in workloads exist for every device)"
+         use a trace of {device} (built-in workloads exist for every device)"
     )]
     OtherDevice {
         /// The job's name.

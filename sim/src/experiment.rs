@@ -173,13 +173,13 @@ impl Experiment {
         };
         let batched = match batches.is_empty() {
             false if *arrivals == Arrivals::Closed => Err(
-                "batches of requests that come when the one before is answered: expected arrivals with a rate, or of a file",
+                "batches need requests that do not wait for the last answer: expected arrivals with a rate, or from a file",
             ),
             false if !trace_phases.is_empty() => {
-                Err("batches, and phases with traces: expected one of both")
+                Err("batches and phases with traces are both set: expected only one of them")
             }
             _ if batches.iter().any(|batch| batch.requests == 0) => {
-                Err("a batch of 0 requests: expected 1 at least")
+                Err("a batch of 0 requests: expected at least 1")
             }
             _ => Ok(()),
         };

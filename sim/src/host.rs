@@ -183,13 +183,13 @@ impl HostModel {
             }
         }
         if self.stall_ns > STALL_NS_MAX {
-            return wrong("stall_ns is above 5 s, which clients take for the daemon's death");
+            return wrong("stall_ns is above 5 s: clients would treat the daemon as dead");
         }
         if self.stall_every_ns <= self.stall_ns || self.clock_jump_every_ns == 0 {
             return wrong("stall_every_ns is not above stall_ns, or clock_jump_every_ns is 0");
         }
         if self.max_hold_ns > 10 * SECOND_NS {
-            return wrong("max_hold_ns is above ten seconds, which the library does not believe");
+            return wrong("max_hold_ns is above 10 s, the most that the library accepts");
         }
         Ok(())
     }

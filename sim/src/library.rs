@@ -27,11 +27,11 @@ pub enum TraceError {
     #[error(transparent)]
     File(#[from] Box<profiler::Error>),
     /// There is no file of that name, and no such built-in workload.
-    #[error("no file of that name; {0}")]
+    #[error("no file has that name; {0}")]
     Workload(#[from] workloads::Error),
     /// The text after the `@` is not a number.
     #[error(
-        "no file of that name, and {batch:?} is no batch: expected NAME@BATCH, such as resnet50-training@32"
+        "no file has that name, and {batch:?} is not a batch size: expected NAME@BATCH, such as resnet50-training@32"
     )]
     Batch {
         /// That text.

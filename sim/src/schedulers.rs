@@ -122,15 +122,15 @@ impl PolicySpec {
     fn check(&self, experiment: &Experiment) -> Result<(), Error> {
         if self.needs_mps() && experiment.gpu.sharing == Sharing::TimeSlice {
             return Err(Error::Policy(format!(
-                "{} means nothing on time slices, where kernels of several jobs never compute side \
-                 by side: expected sharing mps",
+                "{} needs kernels of several jobs to compute at the same time, which time slices never \
+                 allow: expected sharing mps",
                 self.name()
             )));
         }
         let dies = experiment.jobs.iter().find(|job| job.death_ns.is_some());
         if let Some(job) = dies.filter(|_| !self.outlives_jobs()) {
             return Err(Error::Policy(format!(
-                "{} knows nothing of jobs that die, and {} does",
+                "{} does not support jobs that die, and job {} does",
                 self.name(),
                 job.name
             )));
@@ -141,7 +141,7 @@ impl PolicySpec {
             .find(|job| !job.trace_phases.is_empty() || !job.batches.is_empty());
         if let Some(job) = changes.filter(|_| self.is_clairvoyant()) {
             return Err(Error::Policy(format!(
-                "{} plans with one trace for each job, and {} has more",
+                "{} plans with one trace for each job, and job {} has more",
                 self.name(),
                 job.name
             )));
@@ -238,7 +238,7 @@ fn one_high_priority(spec: &PolicySpec, experiment: &Experiment) -> Result<(), E
         return Ok(());
     }
     Err(Error::Policy(format!(
-        "{} knows one high-priority job; this experiment has {count}",
+        "{} supports one high-priority job; this experiment has {count}",
         spec.name()
     )))
 }

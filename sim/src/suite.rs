@@ -164,8 +164,8 @@ impl Suite {
         let mut notes = Vec::new();
         if let Some(data) = self.data.filter(|data| !folder.join(data).exists()) {
             notes.push(format!(
-                "the recorded traces ({data}) are not there; built-in workloads take their places, and \
-                 the results are not those of the recorded ones. PILLION_DATA names their folder"
+                "no recorded traces ({data}): built-in workloads replace them, and the results differ. \
+                 Set PILLION_DATA to the folder of the recorded traces"
             ));
         }
         let mut parts = Vec::new();
@@ -204,7 +204,7 @@ static SUITES: [Suite; 6] = [
     },
     Suite {
         name: "robustness",
-        about: "what a gate is worth when what it relies on is wrong, late or missing",
+        about: "how much a gate helps when its inputs are wrong, late or missing",
         data: Some("orion/model_kernels"),
         quick: Quick::Minute,
         publication: None,
@@ -220,7 +220,7 @@ static SUITES: [Suite; 6] = [
     },
     Suite {
         name: "ablation",
-        about: "what each mechanism of the policy pillion is worth",
+        about: "the value of each mechanism of the policy pillion",
         data: Some("orion/model_kernels"),
         quick: Quick::Minute,
         publication: None,
@@ -228,7 +228,7 @@ static SUITES: [Suite; 6] = [
     },
     Suite {
         name: "slo",
-        about: "whether a target is held and spent, where requests are marked",
+        about: "whether a latency target is met and its slack used, where requests are marked",
         data: Some("orion/model_kernels"),
         quick: Quick::Tenth,
         publication: None,
@@ -307,7 +307,7 @@ static ORION: [Part; 9] = [
     ),
     part(
         "breakdown",
-        "What each rule of the policy is worth (Figure 14)",
+        "The value of each rule of the policy (Figure 14)",
         include_str!("suite/orion/breakdown.toml"),
         true,
     ),
@@ -401,7 +401,7 @@ static ABLATION: [Part; 9] = [
     ),
     part(
         "unseen",
-        "Jobs that no number was chosen on",
+        "Jobs that served to choose no number",
         include_str!("suite/ablation/unseen.toml"),
         true,
     ),

@@ -227,7 +227,7 @@ fn lay<'i>(
         }
         _ => {
             let what = format!(
-                "{} is no path; paths are like seconds, policy.name, jobs.be.rate, jobs.be",
+                "{} is not a path, such as seconds, policy.name, jobs.be.rate, jobs.be",
                 axis.path.join(".")
             );
             reader.fault(axis.span.start, what);
@@ -279,7 +279,7 @@ fn lay_in_job<'i>(
 ) -> Option<()> {
     let Some(DeValue::Table(table)) = job.get_mut(table).map(Spanned::get_mut) else {
         let path = axis.path.join(".");
-        let what = format!("{path}: {table} is no table there, such as {{ {key} = 1 }}");
+        let what = format!("{path}: {table} is not a table, such as {{ {key} = 1 }}");
         reader.fault(axis.span.start, what);
         return None;
     };

@@ -202,7 +202,7 @@ fn batches_that_cannot_be_meant_are_refused() {
         }],
         ..served(100.0, &[1])
     };
-    assert!(refused(both).contains("expected one of both"));
+    assert!(refused(both).contains("expected only one of them"));
 
     let said = |trace: &str, policy: &str| {
         let text = format!(
@@ -223,7 +223,7 @@ fn batches_that_cannot_be_meant_are_refused() {
         (
             "trace = { kernel_us = 9 }\nbatches = [1]",
             mps,
-            "s.toml:6:11: batches of a trace",
+            "s.toml:6:11: batches need a built-in workload",
         ),
         (
             "trace = \"resnet50-inference\"\nbatches = [1, 0]",
@@ -233,7 +233,7 @@ fn batches_that_cannot_be_meant_are_refused() {
         (
             "trace = \"resnet50-inference@4\"\nbatches = [2]",
             mps,
-            "is no batch",
+            "is not a batch size",
         ),
         (named, "name = \"mudi\"\nslo_ms = 0", "slo_ms is 0"),
         (named, "name = \"mudi\"\nwindow_s = 0", "window_s is 0"),

@@ -369,7 +369,7 @@ fn numbers_that_cannot_be_meant_are_refused_with_their_place() {
         assert!(found.contains("time slices"), "{found}");
         let two = experiment(vec![hp(&waves()), hp(&waves())], policy(name, &[]), 1.0);
         let found = two.run(&mut sim::NoObserver).expect_err(name).to_string();
-        assert!(found.contains("knows one high-priority job"), "{found}");
+        assert!(found.contains("supports one high-priority job"), "{found}");
     }
     let phased = Job {
         trace_phases: vec![TracePhase {

@@ -142,7 +142,7 @@ fn who_is_no_daemon_has_no_laws() {
         let experiment = pair(1.0, named(name), share(ShareMode::Static(40)));
         let error = experiment.run(&mut sim::NoObserver).expect_err(name);
         let text = error.to_string();
-        assert!(text.contains("none of a daemon's policies"), "{text}");
+        assert!(text.contains("not a policy of the daemon"), "{text}");
     }
     // They are its own, and it takes no others.
     let told = pair(1.0, named("muxflow"), share(ShareMode::Static(40)));

@@ -26,7 +26,7 @@ fn a_trace_that_no_request_can_be_made_of_is_refused() {
     let unknown = with_trace(|trace| trace.launches.push(3));
     assert_eq!(
         unknown.check().unwrap_err().to_string(),
-        "job \"hp\": launch 1 is of kernel 3, but the trace has 1"
+        "job \"hp\": launch 1 names kernel 3, but the trace has 1 kernels"
     );
     let timeless = with_trace(|trace| trace.kernels[0].block_ns = 0);
     assert!(matches!(timeless.check(), Err(Error::Kernel { .. })));

@@ -84,7 +84,7 @@ struct PhaseSection {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "no arrivals, expected closed, poisson, bursts, uniform, a file of arrivals, or a list of such: the first there is"
+    expecting = "no arrivals, expected closed, poisson, bursts, uniform, a file of arrivals, or a list of these (the first that exists is used)"
 )]
 enum Candidates {
     One(String),
@@ -129,8 +129,8 @@ impl<'de> Visitor<'de> for SourceVisitor {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a file of launches, the name of a built-in workload, a list of such (the first there \
-             is), or a table such as { kernel_us = 1000 }",
+            "a file of launches, the name of a built-in workload, a list of these (the first that \
+             exists is used), or a table such as { kernel_us = 1000 }",
         )
     }
 
@@ -238,7 +238,7 @@ impl JobReader<'_, '_, '_> {
             return Some(Vec::new());
         }
         let Source::Named(Candidates::One(name)) = &job.trace else {
-            let what = "batches of a trace that is no built-in workload; nearest is trace = \"resnet50-inference\"";
+            let what = "batches need a built-in workload as the trace; nearest is trace = \"resnet50-inference\"";
             self.fault(index, "batches", what);
             return None;
         };
@@ -342,7 +342,7 @@ impl JobReader<'_, '_, '_> {
             self.fault(
                 index,
                 key,
-                format!("{key} is []; must be a text or a list of some"),
+                format!("{key} is []; must be a text or a list of at least one text"),
             );
             return None;
         };
@@ -368,7 +368,7 @@ impl JobReader<'_, '_, '_> {
         let rate = job.rate.map(|rate| rate.0);
         let rate = rate.filter(|_| !is_list || has_rate || job.stretch);
         if job.stretch && is_kind && !is_list {
-            let what = format!("stretch is set, but arrivals {word} are no file");
+            let what = format!("stretch is set, but arrivals {word} are not a file");
             self.fault(index, "stretch", what);
             return None;
         }
@@ -381,7 +381,7 @@ impl JobReader<'_, '_, '_> {
         }
         let [on_s, off_s] = [job.on_s, job.off_s].map(|seconds| seconds.map_or(1.0, |s| s.0));
         if is_kind && !is_list && job.arrivals_stream.is_some() {
-            let what = format!("arrivals_stream is set, but arrivals {word} are no file");
+            let what = format!("arrivals_stream is set, but arrivals {word} are not a file");
             self.fault(index, &path, what);
             return None;
         }
@@ -397,25 +397,25 @@ impl JobReader<'_, '_, '_> {
                 Some((shown, Arrivals::Bursts { per_s, on_s, off_s }))
             }
             ("poisson" | "bursts" | "uniform", None) => {
-                let what = format!("arrivals {word} without a rate, requests per second");
+                let what = format!("arrivals {word} need a rate, in requests per second");
                 self.fault(index, &path, what + "; nearest is rate = 15");
                 None
             }
             (path, Some(per_s)) if job.stretch && !is_kind => {
                 let Some(stretched) = recorded?.stretched(per_s) else {
-                    self.fault(index, "stretch", format!("{path} takes no time"));
+                    self.fault(index, "stretch", format!("{path} spans no time"));
                     return None;
                 };
                 let shown = shown_arrivals(path, stream);
                 Some((format!("{shown} {per_s}/s"), stretched))
             }
             (_, None) if job.stretch && !is_kind => {
-                let what = "stretch without a rate, requests per second; nearest is rate = 15";
+                let what = "stretch needs a rate, in requests per second; nearest is rate = 15";
                 self.fault(index, "stretch", what);
                 None
             }
             (_, Some(_)) => {
-                let what = format!("rate is set, but arrivals {word} have none");
+                let what = format!("rate is set, but arrivals {word} take no rate");
                 self.fault(index, &path, what + "; nearest is arrivals = \"poisson\"");
                 None
             }

@@ -276,14 +276,16 @@ impl Parser<'_, '_> {
     ) -> Option<f64> {
         let per_s = jobs.iter().find_map(|job| job.arrivals.per_s());
         let wrong = match (per_s, seconds) {
-            (_, Some(_)) => "requests is set, and seconds: one of them says how long a run is",
+            (_, Some(_)) => {
+                "requests and seconds are both set: expected one of them for the length of a run"
+            }
             (None, _) => "requests is set, but no job has a rate; nearest is seconds = 60",
             (Some(per_s), None) => {
                 let seconds = requests as f64 / per_s;
                 if seconds <= SECONDS_MAX {
                     return Some(seconds);
                 }
-                "requests is more than come in a day"
+                "requests is more than arrive in a day at that rate"
             }
         };
         let offset = settings::offset(document, "requests");
@@ -425,7 +427,7 @@ pub fn check(experiment: &Experiment) -> Result<(), Error> {
 /// Why the policy is meaningless with this sharing, if it is.
 pub fn contradiction(policy: &PolicySpec, sharing: Sharing) -> Option<&'static str> {
     (policy.needs_mps() && sharing == Sharing::TimeSlice).then_some(
-        "on time slices kernels of several jobs never compute side by side; sharing timeslice goes \
-         with none, temporal, orion and launch-gate",
+        "on time slices, kernels of several jobs never compute at the same time; expected sharing \
+         mps, or a policy by lease: none, pillion, orion, temporal or launch-gate",
     )
 }

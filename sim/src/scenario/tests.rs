@@ -258,7 +258,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "rate = 30",
         "",
-        "s.toml:13:12: arrivals poisson without a rate, requests per second; nearest is rate = 15",
+        "s.toml:13:12: arrivals poisson need a rate, in requests per second; nearest is rate = 15",
     ),
     (
         "rate = 30",
@@ -268,7 +268,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"poisson\"",
         "\"closed\"",
-        "s.toml:13:12: rate is set, but arrivals closed have none",
+        "s.toml:13:12: rate is set, but arrivals closed take no rate",
     ),
     (
         "\"poisson\"\nrate = 30",
@@ -324,7 +324,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"poisson\"\nrate = 30",
         "\"bursts\"",
-        "s.toml:13:12: arrivals bursts without a rate",
+        "s.toml:13:12: arrivals bursts need a rate",
     ),
     (
         "\"resnet50-inference@2\"",
@@ -418,7 +418,7 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
             "policy.name = [\"mps\", \"orio\"]",
             "s.toml:21:23: name is \"orio\"",
         ),
-        ("a.b.c.d = [1]", "a.b.c.d is no path"),
+        ("a.b.c.d = [1]", "a.b.c.d is not a path"),
         ("name = [\"x\"]", "name cannot be swept"),
         (
             "host.poll_ns = [0]",
@@ -525,7 +525,7 @@ fn what_is_wrong_in_a_sweep_of_the_file_is_found_at_its_value() {
         (
             "\"jobs.be.trace.kernel_us\"",
             "\"jobs.hp.trace.kernel_us\"",
-            "jobs.hp.trace.kernel_us: trace is no table there, such as { kernel_us = 1 }",
+            "jobs.hp.trace.kernel_us: trace is not a table, such as { kernel_us = 1 }",
         ),
         (
             "\"jobs.be.trace.kernel_us\"",
@@ -628,11 +628,9 @@ fn a_sweep_does_not_guess_which_of_two_jobs_is_meant() {
 #[test]
 fn mps_without_mps_is_refused() {
     let text = PAIR.replace("seconds = 2.5", "sharing = \"timeslice\"");
-    assert!(
-        faults(&text)[0].contains(
-            "policy mps: on time slices kernels of several jobs never compute side by side"
-        )
-    );
+    assert!(faults(&text)[0].contains(
+        "policy mps: on time slices, kernels of several jobs never compute at the same time"
+    ));
 }
 
 #[test]
@@ -697,7 +695,7 @@ fn a_job_in_phases_has_their_traces_and_what_is_wrong_in_one_is_said_with_its_li
         ),
         (
             "{ at_s = 0.5, trace = \"resnet50-inference@many\" }",
-            "\"many\" is no batch",
+            "\"many\" is not a batch size",
         ),
         (
             "{ at_s = 0.5, trace = { kernel_us = 1, block_us = 2 } }",
@@ -745,7 +743,7 @@ fn recorded_arrivals_are_stretched_to_the_rate() {
     let poisson = of("arrivals = [\"no/car.txt\", \"poisson\"]\nstretch = true").unwrap();
     assert_eq!(poisson[0].shown[0].arrivals, "poisson 30/s");
     for (arrivals, fault) in [
-        ("arrivals = \"poisson\"\nstretch = true", "no file"),
+        ("arrivals = \"poisson\"\nstretch = true", "not a file"),
         ("arrivals = \"car.txt\"", "rate is set"),
     ] {
         let error = of(arrivals).unwrap_err().to_string();
@@ -781,8 +779,6 @@ fn laws_besides_the_policy_are_those_of_a_daemon() {
     let laws = PAIR.replace("[policy]", "[share]\n[policy]");
     assert_eq!(
         faults(&laws),
-        [
-            "s.toml:7:1: mps is none of a daemon's policies, and a throttle and a share are the daemon's"
-        ]
+        ["s.toml:7:1: mps is not a policy of the daemon, so [throttle] and [share] do not apply"]
     );
 }

@@ -175,25 +175,25 @@ const fn switch(key: &'static str, about: &'static str) -> Param {
 
 const DUR_THRESHOLD_PCT: Param = param(
     "dur_threshold_pct",
-    "best-effort work in flight, in per cent of a high-priority request",
+    "limit of best-effort work in flight, in per cent of a high-priority request",
     // Above 0; a daemon refuses less as well.
     0.001,
     100.0,
 );
 const RESIDUAL_US: Param = param(
     "residual_us",
-    "the same while the latency is not known, in us",
+    "limit of best-effort work in flight while the latency is unknown, in us",
     0.0,
     10_000_000.0,
 );
-const LEASE_MS: Param = param("lease_ms", "how long a lease lasts, in ms", 1.0, 1_000.0);
+const LEASE_MS: Param = param("lease_ms", "length of a lease, in ms", 1.0, 1_000.0);
 const IS_PROFILED: Param = switch(
     "is_profiled",
     "1: the high-priority latency is known from the start; 0: it is learnt",
 );
 const SM_THRESHOLD: Param = whole(
     "sm_threshold",
-    "beside high-priority kernels goes only what needs fewer SMs",
+    "best-effort kernels run beside high-priority ones only if they need fewer SMs",
     0.0,
     // Needs are not capped at a device's SMs: kernels of Orion's need up to 112 896.
     u32::MAX as f64,
@@ -216,46 +216,57 @@ const ORION: [Param; 6] = [
 const PILLION: [Param; 14] = [
     param(
         "slo_p99",
-        "what a high-priority request may take: so many times as long as alone",
+        "latency that a high-priority request may have, as a multiple of its latency alone",
         1.0,
         100.0,
     ),
     param(
         "slo_throughput",
-        "the same for a job that trains: the share of its rate alone that it keeps; 0: by slo_p99",
+        "share of its rate alone that a high-priority job that trains keeps; 0: slo_p99 applies",
         0.0,
         1.0,
     ),
-    param("slo_ms", "the same in ms; 0: by slo_p99", 0.0, 1_000_000.0),
+    param(
+        "slo_ms",
+        "latency that a high-priority request may have, in ms; 0: slo_p99 applies",
+        0.0,
+        1_000_000.0,
+    ),
     param(
         "slo_mean",
-        "what marked requests may take in the mean, times alone; 0: by slo_p99",
+        "mean latency that marked requests may have, as a multiple of that alone; 0: slo_p99 applies",
         0.0,
         100.0,
     ),
     param(
         "slo_mean_ms",
-        "the same in ms; 0: by slo_p99",
+        "mean latency that marked requests may have, in ms; 0: slo_p99 applies",
         0.0,
         1_000_000.0,
     ),
     switch(
         "block_priority",
-        "1: priorities between blocks are said to work on this device",
+        "1: the policy assumes that the device honours priorities between blocks",
     ),
     switch(
         "feedback",
-        "1: the bounds follow what requests took; 0: they are those of gain 1",
+        "1: the bounds follow the measured latencies of requests; 0: the bounds are those of gain 1",
     ),
     switch(
         "beside",
-        "1: best-effort work goes beside high-priority work",
+        "1: best-effort work may run beside high-priority work",
     ),
-    switch("kernel_pairs", "1: below gain 1 it must suit what executes"),
-    switch("gap_prediction", "1: quiet times are predicted"),
+    switch(
+        "kernel_pairs",
+        "1: below gain 1, best-effort work must suit the high-priority kernels that execute",
+    ),
+    switch(
+        "gap_prediction",
+        "1: times without high-priority work are predicted",
+    ),
     switch(
         "learnt_durations",
-        "1: what best-effort kernels take is learnt from their completions",
+        "1: durations of best-effort kernels are learnt from their completions",
     ),
     IS_PROFILED,
     RESIDUAL_US,
@@ -264,19 +275,19 @@ const PILLION: [Param; 14] = [
 const MUXFLOW: [Param; 3] = [
     param(
         "utilisation",
-        "usage of the GPU's SMs that the throttle holds",
+        "usage of the GPU's SMs that the throttle aims at",
         UTILISATION[0],
         UTILISATION[1],
     ),
     whole(
         "clock_mhz",
-        "the throttle's threshold of the SM clock; 0: the device's highest",
+        "the throttle's threshold of the SM clock, in MHz; 0: the device's highest clock",
         0.0,
         10_000.0,
     ),
     whole(
         "share_pct",
-        "what best-effort jobs have of the SMs, in per cent, 10 at least; 0: what high-priority ones leave",
+        "share of the SMs for best-effort jobs, in per cent, at least 10; 0: the SMs that high-priority jobs leave",
         0.0,
         100.0,
     ),
@@ -284,10 +295,15 @@ const MUXFLOW: [Param; 3] = [
 const ORION_CODE: [Param; 4] = [
     DUR_THRESHOLD_PCT,
     HP_LOSS_PCT,
-    whole("sms", "SMs that the program believes in", 0.0, 65_536.0),
+    whole(
+        "sms",
+        "number of SMs that the program assumes",
+        0.0,
+        65_536.0,
+    ),
     whole(
         "warmup_requests",
-        "first requests of a best-effort job, in which everything goes",
+        "first requests of a best-effort job, whose launches are never held",
         0.0,
         1e6,
     ),
@@ -300,7 +316,7 @@ const REEF_N: [Param; 1] = [whole(
 )];
 const ORACLE: [Param; 1] = [param(
     "loss_pct",
-    "by how much a high-priority request may take longer than alone, in per cent",
+    "how much longer than alone a high-priority request may take, in per cent",
     0.0,
     1_000.0,
 )];
@@ -432,9 +448,11 @@ impl PolicySpec {
                 ..
             } = spec;
             let what = match (told.is_empty(), *share_pct, *clock_mhz) {
-                (false, ..) => "it has a throttle and a share of its own; nearest are its numbers \
+                (false, ..) => {
+                    "the policy has its own throttle and share; nearest are its numbers \
                      utilisation, clock_mhz and share_pct"
-                    .to_owned(),
+                        .to_owned()
+                }
                 (_, 1..PERCENT_MIN, _) => {
                     format!(
                         "share_pct is {share_pct}, expected 0 or {PERCENT_MIN} to 100; nearest is \
@@ -453,7 +471,7 @@ impl PolicySpec {
         }
         if !told.is_empty() && !self.is_leased() {
             return Err(Error::Policy(format!(
-                "{name} is none of a daemon's policies, and a throttle and a share are the daemon's"
+                "{name} is not a policy of the daemon, so [throttle] and [share] do not apply"
             )));
         }
         Ok(())

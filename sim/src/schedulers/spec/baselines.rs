@@ -94,13 +94,13 @@ const RESTART_S: f64 = 7.0;
 
 const SLO_MEAN_MS: Param = param(
     "slo_mean_ms",
-    "mean latency of high-priority requests that is held, in ms; 0: none, nothing is adjusted",
+    "target for the mean latency of high-priority requests, in ms; 0: no target, and nothing is adjusted",
     0.0,
     1_000_000.0,
 );
 const RESTART: Param = param(
     "restart_s",
-    "how long a job launches nothing while it is started anew with another share, in s",
+    "time without launches while a job restarts with another share, in s",
     0.0,
     3_600.0,
 );
@@ -109,11 +109,16 @@ pub(super) const GSLICE: [Param; 4] = [
     SLO_MEAN_MS,
     whole(
         "share_pct",
-        "what the high-priority job has of the SMs at the start, in per cent; best-effort jobs have the rest",
+        "share of the SMs for the high-priority job at the start, in per cent; best-effort jobs have the rest",
         1.0,
         99.0,
     ),
-    param("period_s", "between two adjustments, in s", 0.1, 3_600.0),
+    param(
+        "period_s",
+        "time between two adjustments, in s",
+        0.1,
+        3_600.0,
+    ),
     RESTART,
 ];
 
@@ -127,31 +132,31 @@ pub(super) const GPUCOLO: [Param; 8] = [
     ),
     whole(
         "share_pct",
-        "what best-effort jobs have of the SMs at the start, in per cent",
+        "share of the SMs for best-effort jobs at the start, in per cent",
         1.0,
         100.0,
     ),
     param(
         "slope_ms_per_s",
-        "by how much the mean falls with each second of sleep, in ms",
+        "decrease of the mean latency with each second of sleep, in ms",
         0.001,
         1_000_000.0,
     ),
     param(
         "share_slope_ms",
-        "by how much it rises with each per cent of the share, in ms",
+        "increase of the mean latency with each per cent of the share, in ms",
         0.000_1,
         1_000_000.0,
     ),
     param(
         "period_s",
-        "between two adjustments of the sleep, in s",
+        "time between two adjustments of the sleep, in s",
         0.1,
         3_600.0,
     ),
     whole(
         "outer_periods",
-        "between two adjustments of the share, in such periods",
+        "time between two adjustments of the share, in periods of period_s",
         1.0,
         10_000.0,
     ),
@@ -161,19 +166,19 @@ pub(super) const GPUCOLO: [Param; 8] = [
 pub(super) const MUDI: [Param; 4] = [
     param(
         "slo_ms",
-        "within this a high-priority request is to be answered, in ms",
+        "latency target of high-priority requests, in ms",
         0.001,
         1_000_000.0,
     ),
     param(
         "window_s",
-        "how long a batch is tried, and within what time the rate is counted, in s",
+        "how long each batch is tried, and the window in which the rate is counted, in s",
         0.01,
         3_600.0,
     ),
     param(
         "profile_s",
-        "how long one sample of the latency model takes at most, in s",
+        "longest time for one sample of the latency model, in s",
         0.001,
         3_600.0,
     ),
