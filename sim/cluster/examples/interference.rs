@@ -1,5 +1,4 @@
-//! Prints how well services are predicted beside trainings never met
-//! (`cluster_sim::interference`):
+//! Prints how well services are predicted beside trainings never met (`cluster_sim::interference`):
 //!
 //! ```text
 //! cargo run --release -p pillion-cluster-sim --example interference

@@ -29,9 +29,9 @@
 //! Under the last two, curves and speeds of the four trainings ([`crate::interference::UNSEEN`])
 //! are predicted from their layers ([`learn::interference`]), and for `pillion-learnt` also from
 //! the time of an iteration alone. When such a pair starts first, it is measured, at once, without
-//! noise and at no cost, and is known as the others are from then on. Their tuner knows no more.
-//! So predictions decide few starts ([`Outcome::predicted`]), and such runs say little about how
-//! good predictions are; [`Learning`] has controls.
+//! noise and at no cost, and is known as the others are from then on. Their tuner knows no more. So
+//! predictions decide few starts ([`Outcome::predicted`]), and such runs say little about how good
+//! predictions are; [`Learning`] has controls.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -18,8 +18,7 @@ use super::{MACHINE_GPUS_MAX, SECONDS_MAX, TraceError};
 pub struct Machine {
     /// Its name, a hash.
     pub name: String,
-    /// The model of its GPUs; `CPU` if it has none, `MISC` for models of older
-    /// generations.
+    /// The model of its GPUs; `CPU` if it has none, `MISC` for models of older generations.
     pub gpu_type: String,
     /// How many CPUs it has.
     pub cpus: u32,
