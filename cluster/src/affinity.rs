@@ -1,23 +1,22 @@
-//! How well inference tasks share a GPU, told from what their models are (`OLTunes` 2025, sections
+//! How well inference tasks share a GPU, from properties of their models (`OLTunes` 2025, sections
 //! 2.2 and 3.4.2).
 //!
 //! Two numbers per model decide. Its *ratio* compares how many of its kernels reach half of the
 //! GPU's arithmetic throughput with how many reach half of its memory throughput (equation 1). Its
-//! [`Variant`] says whether it is the small or the large one of its family. Models of different
-//! ratio, and a small one beside a large one, hinder each other less. Scores are 0 to 100.
+//! [`Variant`] is the small or the large one of its family. Models of different ratio, and a small
+//! one beside a large one, hinder each other less. Scores are 0 to 100.
 //!
 //! # What is chosen here
 //!
 //! - **No kernel of one kind.** The paper says that then "only the number of non-zero kernels" is
-//!   considered. For a model without memory-bound kernels that is the number of its compute-bound
-//!   ones, and is taken. For one without compute-bound kernels it would make the most memory-bound
-//!   model the most compute-intensive; its ratio is 0, which is what equation 1 gives. So more
-//!   compute-bound kernels never lower a ratio, and more memory-bound ones never raise it.
+//!   considered. Without memory-bound kernels the ratio is the number of compute-bound ones.
+//!   Without compute-bound kernels that would make the most memory-bound model the most
+//!   compute-intensive; its ratio is 0, as equation 1 gives. So more compute-bound kernels never
+//!   lower a ratio, and more memory-bound ones never raise it.
 //! - **No variant.** Equation 11 has no value for a model without variants (GPT-2 in the paper's
-//!   Table 6). Such a pair has no variant score, and a batch of only such pairs is judged by its
-//!   workloads alone.
-//! - **Any family.** Variants of different families count as those of one: the equation says
-//!   nothing else.
+//!   Table 6). Such a pair has no variant score; a batch of only such pairs is judged by workloads.
+//! - **Any family.** Variants of different families count as of one: the equation says nothing
+//!   else.
 
 /// Least affinity with which a task joins a batch (the paper's default).
 pub const AFFINITY_MIN: f64 = 70.0;
@@ -50,8 +49,7 @@ impl Kernels {
         f64::from(self.compute) / f64::from(self.memory.max(1))
     }
 
-    /// Compute from [`COMPUTE_RATIO_MIN`] on, and for every model whose bound kernels are all of
-    /// that kind.
+    /// Compute from [`COMPUTE_RATIO_MIN`] on, and where all bound kernels are compute-bound.
     #[must_use]
     pub fn intensity(self) -> Intensity {
         let has_only_compute = self.memory == 0 && self.compute > 0;
@@ -101,8 +99,8 @@ pub fn of_variants(one: Variant, other: Variant) -> Option<f64> {
     }
 }
 
-/// Of a task and a batch: the mean over the batch of each kind (equation 10), and of the two. 100
-/// with an empty batch, which any task may begin.
+/// Of a task and a batch: the mean over the batch of each kind (equation 10), and of the two. An
+/// empty batch, which any task may start, gives 100.
 #[must_use]
 pub fn of_batch(task: Traits, batch: &[Traits]) -> f64 {
     if batch.is_empty() {

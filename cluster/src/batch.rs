@@ -1,23 +1,20 @@
 //! Batches of inference tasks for one GPU (`OLTunes` 2025, Algorithms 2 and 3, section 3.4).
-//!
-//! Latency-critical tasks (LC) and throughput-oriented ones (TO) wait in two [`Queues`], the most
-//! urgent first. [`targets`] says which GPUs may have a batch, [`fill`] adds tasks to the batch of
-//! one of them, LC before TO, [`tune`] changes the setting of one task of a batch that is about to
-//! be deployed. For how long a batch is collected is the [window](crate::window)'s.
+//! Latency-critical (LC) and throughput-oriented tasks (TO) wait in two [`Queues`], the most urgent
+//! first. [`targets`] names the GPUs that may have a batch, [`fill`] adds tasks to the batch of one
+//! of them, LC before TO, [`tune`] changes the setting of one task of a batch before it is
+//! deployed. The [window](crate::window) decides how long a batch is collected. Times are ns,
+//! memory is bytes.
 //!
 //! # What is chosen here
 //!
-//! - **A task that does not fit** is passed over and waits on. Algorithm 2 tries it again until the
-//!   window ends.
-//! - **A batch that could not be deployed** goes into the LC queue, TO tasks too, as written. How
-//!   much its priority rises is not published: each failure halves the number that orders.
-//! - **Capacity** of which 80 % is to be available is memory, as the batch's own limit is.
-//! - **Starvation.** Urgency and affinity may pass a task over for ever. One that has waited for
+//! - **A task that does not fit** waits on. Algorithm 2 tries it again until the window ends.
+//! - **A batch that could not be deployed** goes into the LC queue, TO tasks too, as written. The
+//!   paper does not say how much its priority rises: each failure halves the number that orders.
+//! - **Capacity** of which 80 % must be available is memory, as the batch's own limit is.
+//! - **Starvation.** Urgency and affinity may pass a task over for ever. A task that has waited for
 //!   [`Rules::patience_ns`] goes first, whatever its affinity; `u64::MAX` is as published.
-//! - **Tuning** looks for another batch size alone: section 3.4.3 says how each kind of task gains
-//!   from a greater batch.
-//!
-//! Times are in ns, memory in bytes.
+//! - **Tuning** changes only the batch size: section 3.4.3 says how tasks gain from a greater
+//!   batch.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +63,7 @@ impl Task {
         self.deadline_ns as f64 / self.latency_ns.max(1) as f64 * 0.5f64.powi(failures)
     }
 
-    /// By which queues order. Ties: the shortest, then the first to come.
+    /// The order of queues. Ties: the shortest, then the first to arrive.
     fn key(&self) -> Key {
         // Numbers that are not negative are in the order of their bits.
         let order = self.order().to_bits();
@@ -131,7 +128,7 @@ impl Queues {
         Some(arrived_ns)
     }
 
-    /// The oldest that came until then, of those that fit.
+    /// The oldest task that arrived by `until_ns`, of those that fit.
     fn take_overdue(&mut self, until_ns: u64, fits: impl Fn(&Task) -> bool) -> Option<Task> {
         let overdue = self.ages.range(..=(until_ns, u64::MAX)).take(TRIED_MAX);
         let mut keys = overdue.map(|(_, key)| *key);
@@ -139,7 +136,6 @@ impl Queues {
         self.remove(&key)
     }
 
-    /// The first that fits, LC before TO.
     fn take(&mut self, fits: impl Fn(&Task) -> bool) -> Option<Task> {
         let tried = |queue: &BTreeMap<Key, Task>| {
             let mut tried = queue.iter().take(TRIED_MAX);
@@ -256,9 +252,9 @@ impl Standing {
     }
 }
 
-/// GPUs that may have a batch, the least utilised first (`getResources` of Algorithm 3): those that
-/// are empty or divided; if there are none, those with room or about to be done; if there are none
-/// of these either, the one that is expected to be ready first.
+/// GPUs that may have a batch, the least utilised first (`getResources` of Algorithm 3): empty or
+/// divided ones; else those with room or almost done; else the one that is expected to be ready
+/// first.
 #[must_use]
 pub fn targets(gpus: &[Standing]) -> Vec<usize> {
     let those = |may: fn(&Standing) -> bool| {
@@ -291,8 +287,8 @@ pub struct Tunable {
 }
 
 /// The task of the batch that gets another setting, and that setting (section 3.4.3): TO before LC,
-/// only a greater batch, only for more predicted throughput (TO) or less latency (LC), only within
-/// the free memory, and only where the task kept two settings for this GPU.
+/// only a greater batch, for more predicted throughput (TO) or less latency (LC), within the free
+/// memory, and where the task kept two settings for this GPU.
 #[must_use]
 pub fn tune(batch: &[Tunable], free_bytes: u64) -> Option<(usize, Combination)> {
     let gain = |task: &Tunable| {

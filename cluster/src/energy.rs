@@ -1,8 +1,7 @@
-//! Power of a GPU by how much of it is in use.
-//!
-//! Linear between rest and board power, as OLTunes' score has it (section 3.3). Boards take less
-//! than that where memory decides and more where matrix units do; readings of power against use
-//! would replace the line, and none are published with the traces.
+//! Power of a GPU by how much of it is in use: linear between rest and board power, as OLTunes'
+//! score has it (section 3.3). Boards take less than that where memory decides and more where
+//! matrix units do; the traces publish no readings of power against use, which would replace the
+//! line.
 
 /// Power of one model of GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,32 +2,29 @@
 //!
 //! # The model
 //!
-//! A job uses d of a GPU when it is alone there (its demand, 0 to 1), and does its work at speed 1
-//! then. With a share s of the GPU it runs at min(S, s ⁄ d): given more than its demand it gains,
-//! up to S ([`Pairs::speed_max`]). Each neighbour takes a part of that: a job *keeps* a part q of
-//! its speed beside a neighbour that uses half of the GPU ([`Pairs`]), and 1 − 2 s' (1 − q) beside
-//! one that uses s'. The parts of several neighbours are multiplied.
+//! Alone, a job uses d of a GPU (its demand, 0 to 1) at speed 1. With a share s of the GPU it runs
+//! at min(S, s ⁄ d): with more than its demand it gains, up to S ([`Pairs::speed_max`]). Beside a
+//! neighbour that uses half of the GPU a job *keeps* a part q of its speed ([`Pairs`]), and 1 − 2
+//! s' (1 − q) beside one that uses s'. The parts of several neighbours are multiplied.
 //!
 //! # The shares
 //!
-//! Best-effort jobs together get x of the GPU: first their floors, and the rest in proportion to
-//! what they want beyond them. High-priority jobs share what is left in proportion to their
-//! demands. x is as large as best-effort jobs can use, but not so large that a high-priority job
-//! runs slower than it needs; and never less than the floors, even if that is too much. Pillion's
-//! and GPUColo's control of latency both settle there: what they differ in is how fast, which is
-//! below the time that this model resolves.
+//! Best-effort jobs together get x of the GPU: first their floors, the rest in proportion to what
+//! they want beyond them. High-priority jobs share what is left in proportion to their demands. x
+//! is as large as best-effort jobs can use without making a high-priority job slower than it needs,
+//! and never less than the floors. Pillion's and GPUColo's control of latency both settle there;
+//! they differ in speed, below the time that this model resolves.
 //!
-//! Published measurements of pairs are of equal jobs on one GPU (Gavel, OSDI'20: co-located
-//! trainings under MPS); that the effect is linear in the neighbour's share and multiplies over
-//! neighbours is an assumption.
+//! Published measurements of pairs are of equal jobs on one GPU (Gavel, OSDI'20: trainings under
+//! MPS); an effect linear in the neighbour's share and multiplied over neighbours is an assumption.
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::{Class, JobSpec, WorkloadId};
 use crate::view::Resident;
 
-/// S, unless an experiment says otherwise. No publication has it: GPUColo's simulator needs that a
-/// job with more than its demand is faster (its promise is 0.96 of the time alone), and does not
-/// say how much. docs/cluster.md has results for others.
+/// S, unless an experiment says otherwise. Unpublished: GPUColo's simulator needs a job with more
+/// than its demand to be faster (its promise is 0.96 of the time alone), without saying how much.
+/// docs/cluster.md has results for others.
 pub const SPEED_MAX: f64 = 1.1;
 
 /// Speeds are equal that differ by less: so much is lost to rounding.
@@ -45,8 +42,8 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A table of so many workloads; `kept` gives what the first keeps beside the second while that
-    /// uses half of the GPU, 0 to 1.
+    /// A table of so many workloads; `kept` gives the part, 0 to 1, that the first keeps beside the
+    /// second while that uses half of the GPU.
     pub fn new(workloads: usize, kept: impl Fn(usize, usize) -> f64) -> Self {
         let pairs = (0..workloads).flat_map(|job| (0..workloads).map(move |beside| (job, beside)));
         let lost = pairs.map(|(job, beside)| 1.0 - kept(job, beside).clamp(0.0, 1.0));
@@ -63,8 +60,7 @@ impl Pairs {
         Self { speed_max, ..self }
     }
 
-    /// S: how much faster than alone on its demand a job becomes with more than its demand, at
-    /// most.
+    /// S: the highest speed of a job with more than its demand, relative to its speed alone.
     #[must_use]
     pub const fn speed_max(&self) -> f64 {
         self.speed_max
@@ -88,8 +84,8 @@ impl Pairs {
         self.workloads == 0
     }
 
-    /// From then on the job keeps that part beside the other while that uses half of the GPU.
-    /// Nothing happens for a workload that is not in the table.
+    /// Sets the part that the job keeps beside the other while that uses half of the GPU. Ignores a
+    /// workload that is not in the table.
     pub fn set(&mut self, job: WorkloadId, beside: WorkloadId, kept: f64) {
         let (job, beside) = (usize::from(job.0), usize::from(beside.0));
         if job < self.workloads && beside < self.workloads {
@@ -97,8 +93,8 @@ impl Pairs {
         }
     }
 
-    /// What the job keeps beside a neighbour that uses `share` of the GPU; all where a workload is
-    /// not in the table.
+    /// The part that the job keeps beside a neighbour that uses `share` of the GPU; 1 where a
+    /// workload is not in the table.
     #[must_use]
     pub fn kept(&self, job: WorkloadId, beside: WorkloadId, share: f64) -> f64 {
         let (job, beside) = (usize::from(job.0), usize::from(beside.0));
@@ -123,8 +119,8 @@ pub struct Sharer {
     pub floor: f64,
     /// Speed that a high-priority job needs to keep its promise; 0 without one.
     pub need: f64,
-    /// Share beyond which the job has no use for more, whatever its demand: of a gang that waits
-    /// for its other GPUs. Infinite for others.
+    /// Most share that the job can use, whatever its demand: of a gang that waits for its other
+    /// GPUs. Infinite for others.
     pub cap: f64,
 }
 
@@ -175,12 +171,10 @@ impl Sharer {
         }
     }
 
-    /// The share that it can use.
     fn want(&self, speed_max: f64) -> f64 {
         (self.demand * speed_max).min(self.cap)
     }
 
-    /// The share that it has at least.
     fn least(&self, speed_max: f64) -> f64 {
         self.floor.min(self.want(speed_max))
     }
@@ -240,8 +234,8 @@ pub fn settle(sharers: &[Sharer], pairs: &Pairs, settled: &mut Settled) {
     }
 }
 
-/// How jobs run that have instances of their own on one GPU, which have such parts of it: each as
-/// alone on its part.
+/// How jobs run in instances of their own that have such parts of one GPU: each as alone on its
+/// part.
 pub fn settle_apart(sharers: &[Sharer], parts: &[f64], pairs: &Pairs, settled: &mut Settled) {
     settled.shares.clear();
     settled.speeds.clear();
@@ -264,8 +258,7 @@ fn share_out(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) 
             Class::HighPriority => (sharer.demand * gain).min(sharer.want(speed_max)),
             Class::BestEffort => UNSHARED,
         }));
-    // What a job does not want beyond its cap goes to the others, so the rest is divided anew for
-    // each job that reaches its cap.
+    // The rest is divided anew for each job that reaches its cap, since others get what it leaves.
     while let Some(capped) = share_rest(sharers, speed_max, x, settled) {
         settled.shares[capped] = sharers[capped].cap;
     }
@@ -274,8 +267,7 @@ fn share_out(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) 
 /// Of a best-effort job whose share is not known yet.
 const UNSHARED: f64 = -1.0;
 
-/// Divides what of x is not shared out yet by demand, floors first; or finds a job that would get
-/// more than its cap.
+/// Divides the rest of x by demand, floors first; or finds a job that would get more than its cap.
 fn share_rest(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) -> Option<usize> {
     let low = |(index, sharer): &(usize, &Sharer)| {
         sharer.class == Class::BestEffort && settled.shares[*index] == UNSHARED

@@ -32,8 +32,7 @@ pub struct Model {
     pub name: String,
     /// Device memory of one GPU.
     pub memory_bytes: u64,
-    /// Of GPUs in MIG mode, what they can be divided into: they take instances, and no job that
-    /// asks for none.
+    /// Of GPUs in MIG mode, the possible instances: such GPUs take no job that asks for none.
     pub mig: Option<&'static MigModel>,
 }
 
@@ -95,7 +94,7 @@ pub enum InventoryError {
 pub struct Inventory {
     models: Vec<Model>,
     nodes: Vec<NodeSpec>,
-    /// The number of each node's first GPU, and at the end the number of all GPUs.
+    /// Number of each node's first GPU, and at the end the number of all GPUs.
     firsts: Vec<usize>,
 }
 

@@ -66,8 +66,8 @@ pub struct JobSpec {
     pub gpus: u32,
     /// How much of each of them the job uses when it is alone there, up to [`WHOLE_MILLI`].
     pub gpu_milli: u32,
-    /// With how much of each it makes progress that is worth its place, at most `gpu_milli`. Less
-    /// only for best-effort jobs.
+    /// The part with which it makes progress worth its place, at most `gpu_milli`. Less only for
+    /// best-effort jobs.
     pub floor_milli: u32,
     /// Device memory on each GPU.
     pub memory_bytes: u64,
@@ -83,8 +83,8 @@ pub struct JobSpec {
     pub spread: bool,
     /// What it computes.
     pub workload: WorkloadId,
-    /// The longest that it may take, as thousandths of the time that it takes alone on what it asks
-    /// for; `None`: any time.
+    /// The longest allowed time, in thousandths of the time alone on what the job asks for; `None`:
+    /// any.
     pub slo_milli: Option<u32>,
 }
 
@@ -128,8 +128,8 @@ impl JobSpec {
         }
     }
 
-    /// What so many of its GPUs have of its host CPU and memory, rounded up; all of it where it
-    /// asks for no GPU.
+    /// The part of its host CPU and memory that goes with so many of its GPUs, rounded up; all of
+    /// it where the job asks for no GPU.
     #[must_use]
     pub fn host_share(&self, gpus: u32) -> (u64, u64) {
         let part = |all: u64| match self.gpus {

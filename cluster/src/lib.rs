@@ -2,8 +2,8 @@
 //!
 //! A cluster is an [`Inventory`] of nodes and their GPUs, and a [`View`] of what is free on them. A
 //! policy ([`Placement`]) gets the view, a job and the time, and answers with a [`Decision`]: these
-//! GPUs, wait, or never. The caller makes the decision true ([`View::place`]) and tells the end of
-//! the job ([`View::release`]).
+//! GPUs, wait, or never. The caller carries it out ([`View::place`]) and reports the job's end
+//! ([`View::release`]).
 //!
 //! | module | noun |
 //! |---|---|
@@ -18,11 +18,9 @@
 //! | [`batch`], [`window`] | batches of inference tasks, and for how long they are collected |
 //! | [`mig`] | what a GPU is divided into, and where a further instance hinders least |
 //!
-//! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies. So
-//! there is no IO, no clock and no randomness without a seed here, and nothing of any engine.
-//!
-//! GPUs are divided into thousandths (`milli`), host CPUs into thousandths of a core, memory is in
-//! bytes, times are ns.
+//! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies: no
+//! IO, no clock, no randomness without a seed, nothing of any engine. GPUs are divided into
+//! thousandths (`milli`), host CPUs into thousandths of a core; memory is in bytes, times are ns.
 
 pub mod affinity;
 pub mod batch;

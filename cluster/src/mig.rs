@@ -2,22 +2,21 @@
 //!
 //! A GPU that can be divided has *compute slices* (seventh parts of its SMs; quarters on an A30)
 //! and *memory slices* (eighth parts of its memory, L2 and bandwidth; quarters on an A30). An
-//! instance of a *profile* takes some of both. Its memory slices are adjacent and begin only at
-//! the profile's legal starts. Which compute slices it takes is the driver's choice, so only their
-//! sum counts. Freed slices do not move together, so where an instance is put decides what still
-//! fits beside it: [`Layout::best_start`].
+//! instance of a *profile* takes some of both. Its memory slices are adjacent and start only at the
+//! profile's legal starts. The driver chooses its compute slices, so only their sum counts. Freed
+//! slices do not move together, so an instance's start decides what still fits:
+//! [`Layout::best_start`].
 //!
-//! An instance is a GPU of its own once it exists: it has a UUID (`MIG-…`), its processes see no
-//! other, its kernels and its cache are its own, and so it gets its own daemon and its own profile
-//! of each job (as many SMs as the instance has). Placement decides twice: which instances a GPU
-//! is divided into, here, and which jobs share an instance, as on any GPU. What instances share
-//! are the power budget and the PCIe link. Instances come and go while others run, but none is
-//! moved or resized, and the mode itself is switched only while no process uses the GPU.
+//! An instance is a GPU of its own: it has a UUID (`MIG-…`), its processes see no other, its
+//! kernels and cache are its own, and so it gets its own daemon and its own profile of each job (as
+//! many SMs as the instance has). Placement decides twice: into which instances a GPU is divided,
+//! here, and which jobs share an instance, as on any GPU. Instances share the power budget and the
+//! PCIe link. They are created and destroyed while others run, but never moved or resized, and the
+//! mode is switched only while no process uses the GPU.
 //!
-//! Numbers: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles", and what `nvidia-smi
-//! mig -lgipp` (starts) and `-lgip` (memory) print. The media profiles (`+me`) are left out: they
-//! are placed as those without. So is the B200, of which no printed memory sizes were found for
-//! all profiles.
+//! Numbers: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles", and `nvidia-smi mig
+//! -lgipp` (starts) and `-lgip` (memory). Left out: the media profiles (`+me`), placed as those
+//! without, and the B200, for lack of printed memory sizes for all profiles.
 
 /// A model of GPU that can be divided.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,8 +59,8 @@ pub struct Instance {
     pub start: Start,
 }
 
-/// What one GPU is divided into. *Invariants ([`Self::is_valid`]): instances begin at legal starts
-/// of the model's profiles, no memory slice is in two, and there are compute slices for all.*
+/// The instances of one GPU. *Invariants ([`Self::is_valid`]): instances start at legal starts of
+/// the model's profiles, share no memory slice, and have enough compute slices.*
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     model: &'static MigModel,
@@ -132,8 +131,8 @@ impl Layout {
         starts.filter(move |&start| is_possible && taken & profile.mask(start) == 0)
     }
 
-    /// The start that leaves the most: of all pairs of a profile of the model and a start that are
-    /// possible now, placing `profile` there makes the fewest impossible. The lowest of equals.
+    /// The start where placing `profile` rules out the fewest of the placements (a profile of the
+    /// model at a start) that are possible now. The lowest of equals.
     #[must_use]
     pub fn best_start(&self, profile: &'static Profile) -> Option<Start> {
         let before = self.placements_count();
@@ -198,7 +197,7 @@ impl Layout {
         );
     }
 
-    /// Memory slices that are in an instance, as bits.
+    /// Memory slices of all instances, as bits.
     fn taken(&self) -> u32 {
         let masks = self
             .instances
@@ -223,7 +222,6 @@ impl Layout {
 }
 
 impl Profile {
-    /// The memory slices of an instance, as bits.
     const fn mask(&self, start: Start) -> u32 {
         ((1 << self.memory_slices) - 1) << start.0
     }

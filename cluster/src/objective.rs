@@ -1,27 +1,25 @@
 //! Which GPU and which setting suit an inference task: `OLTunes`' objective (2025, section 3.3.3).
 //!
 //! For every GPU and every combination of batch, share of the SMs and memory, a predictor gives a
-//! latency ŷ and a throughput. The score f of each (equation 4) is greatest for the best:
+//! latency ŷ and a throughput. The best has the greatest score f (equation 4):
 //!
 //! f = λ / ŷ + (1 − λ) · throughput + α · max(0, T − ŷ) − β · EPC
 //!
-//! T is the task's deadline, EPC the *estimated power consumption* (equation 7), a cost.
+//! T is the task's deadline, EPC the *estimated power consumption* (equation 7): a score, no
+//! energy, as it adds watts to watts × seconds. Latencies are in s, memory in bytes, shares of the
+//! SMs 0 to 1.
 //!
 //! # What is chosen here
 //!
 //! - **Sign of EPC.** The paper adds β · EPC to what is maximised, and its examples prefer less of
 //!   it. So it is subtracted. The term in α rewards slack, as written.
-//! - **Scale.** The paper adds seconds, rates and watts. Here each of the four terms is normalised
-//!   over the task's candidates to 0 to 1: 1/ŷ, the throughput and EPC by their greatest value, the
-//!   slack by T. A weight then says how much a term may outweigh another, on any set of GPUs.
+//! - **Scale.** The paper adds seconds, rates and watts. Here each term is normalised over the
+//!   task's candidates to 0 to 1: 1/ŷ, the throughput and EPC by their greatest value, the slack by
+//!   T. A weight then says how much a term may outweigh another, on any set of GPUs.
 //! - **Weights.** α and the least and greatest β are not published ([`Weights`]). β "denotes the
 //!   overall system load": it grows in a straight line with the load.
-//! - **How many.** The text keeps "the best three combinations" and equation 5 the "top 2" GPUs.
-//!   Both are kept, and separately: first the two GPUs with the greatest f, then the three best
-//!   combinations on those two ([`choose`]).
-//!
-//! EPC is a score and no energy: it adds watts to watts × seconds. Latencies are in s, memory in
-//! bytes, shares of the SMs 0 to 1.
+//! - **How many.** The text keeps "the best three combinations", equation 5 the "top 2" GPUs.
+//!   [`choose`] takes the two GPUs with the greatest f, then the three best combinations on those.
 
 use crate::energy::Power;
 use crate::inventory::ModelId;
@@ -106,8 +104,7 @@ pub struct Choice {
     pub combinations: Vec<Combination>,
 }
 
-/// The best GPUs and combinations, at a load of 0 to 1. Equal scores keep the order of the
-/// candidates.
+/// The best GPUs and combinations, at a load of 0 to 1. Equal scores keep the candidates' order.
 ///
 /// # Panics
 /// If a latency is not positive or a score is no number: predictions are checked before.

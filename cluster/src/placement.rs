@@ -1,8 +1,7 @@
-//! The policies, and the one interface between them and their caller.
-//!
-//! Most policies are a rule by which a place on one node is better than another, a [`Rule`]; the
-//! search for the best node, ties, gangs over several nodes, and the memory of scores are the same
-//! for all ([`best`]). A new policy of that kind is one small file and a line in [`registry`].
+//! The policies, and the one interface between them and their caller. Most are a [`Rule`] by which
+//! a place on one node is better than another, a small file and a line in [`registry`]; the search
+//! for the best node, ties, gangs over several nodes, and the memory of scores are common
+//! ([`best`]).
 
 pub mod beside;
 pub mod best;
@@ -40,7 +39,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// These GPUs of a node for the job. An instance begins where it leaves the most to others.
+    /// These GPUs of a node for the job. An instance starts where it leaves the most to others.
     pub(crate) fn new(node: &NodeView<'_>, slots: u32, milli: u32, job: &JobSpec) -> Self {
         let gpu = node.gpus.get(slots.trailing_zeros() as usize);
         let layout = gpu.and_then(|gpu| gpu.layout.as_ref());
@@ -59,8 +58,8 @@ impl Part {
         (0..32).filter(move |slot| slots >> slot & 1 == 1)
     }
 
-    /// In which group of jobs the node counts it: 0 for a part of one GPU, the number of GPUs
-    /// otherwise; `None` without a GPU.
+    /// The group of jobs in which the node counts it: 0 for a part of one GPU, else the number of
+    /// GPUs; `None` without a GPU.
     pub(crate) fn shape(&self) -> Option<usize> {
         let gpus = self.slots.count_ones() as usize;
         match gpus {
@@ -110,10 +109,8 @@ pub struct Candidate {
 /// A policy. Equal calls in equal order have equal answers.
 pub trait Placement {
     /// Where the job goes. `now_ns` is the time since some fixed start. A [`Decision::Wait`] lasts
-    /// until a job is released.
-    ///
-    /// Every single node that was considered goes to `candidates`, if there is such a list, in the
-    /// order in which ties are broken.
+    /// until a job is released. If `candidates` is given, every considered single node is added to
+    /// it, in the order in which ties are broken.
     fn place(
         &mut self,
         view: &View,
@@ -142,17 +139,15 @@ pub struct Measured<'a> {
     pub speeds: &'a [f64],
 }
 
-/// By which a place on a node is better than another.
-///
-/// An answer depends on the node's state, on what the job asks for, and on what was learnt, so that
-/// the search may keep it until one of them changes.
+/// By which a place on a node is better than another. An answer depends on the node's state, on the
+/// job's demands, and on what was learnt, so the search may keep it until one of them changes.
 pub trait Rule {
     /// The best GPUs of the node for the job if it holds `milli` of each, and their score; `None`
     /// if it does not fit there.
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
 
-    /// Whether a job's place depends on jobs that are there, so that an empty cluster says nothing
-    /// about whether it will ever have one.
+    /// Whether a job's place depends on present jobs, so that an empty cluster says nothing about
+    /// whether it will ever have one.
     fn needs_neighbours(&self) -> bool {
         false
     }
@@ -168,9 +163,8 @@ pub trait Rule {
 pub enum Hold {
     /// What it uses alone.
     Demand,
-    /// What keeps its promise: what it uses alone, divided by the part of its time alone in which
-    /// it must end ([`JobSpec::slo_milli`]), at most all. What it uses alone where it has no
-    /// promise.
+    /// What keeps its promise: its use alone, divided by the part of its time alone in which it
+    /// must end ([`JobSpec::slo_milli`]), at most all. Its use alone where it has no promise.
     Promise,
     /// With what it still makes progress ([`JobSpec::floor_milli`]).
     Floor,

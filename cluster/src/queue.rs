@@ -1,14 +1,14 @@
 //! The jobs that wait.
 //!
-//! High-priority jobs are tried first, and while one of them waits no best-effort job is placed on
-//! a model of GPU that it may have. Within a class the order is that of arrival, but a job that
-//! fits nowhere lets later ones pass, until it has waited for the queue's patience: from then on no
-//! job of its class that may have one of its models passes it. So within a class no job starves;
-//! best-effort jobs get what high-priority jobs leave, which may be nothing.
+//! High-priority jobs are tried first, and while one waits no best-effort job is placed on a model
+//! of GPU that it may have. Within a class jobs go in order of arrival, but a job that fits nowhere
+//! lets later ones pass, until it has waited for the queue's patience: from then on no job of its
+//! class that may have one of its models passes it. So within a class no job starves; best-effort
+//! jobs get what high-priority jobs leave, which may be nothing.
 //!
-//! What fitted nowhere does not fit until something is released: a policy's [`Decision::Wait`]
-//! lasts until then. What was asked for in vain is remembered, so that a long queue costs a look-up
-//! for each job and not a search.
+//! A job that fits nowhere does not fit until something is released: a policy's [`Decision::Wait`]
+//! lasts until then. Failed demands are remembered, so a long queue costs a look-up per job, not a
+//! search.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -22,7 +22,7 @@ pub const TRIED_MAX: usize = 256;
 /// Waiting high-priority jobs whose models are kept free of best-effort jobs.
 const BLOCKING_MAX: usize = 1024;
 
-/// What was asked for in vain, remembered at a time.
+/// Failed demands that are remembered at a time.
 const FAILED_MAX: usize = 4096;
 
 struct Waiting {
@@ -43,7 +43,7 @@ pub enum Outcome {
 pub struct Queue {
     classes: [VecDeque<Waiting>; 2],
     patience_ns: u64,
-    /// What fitted nowhere, since the last release.
+    /// Demands that fitted nowhere since the last release.
     failed: HashSet<JobSpec>,
 }
 
@@ -103,7 +103,7 @@ impl Queue {
         outcomes
     }
 
-    /// No job that may have a `blocked` model is placed.
+    /// Places no job that may have a `blocked` model.
     fn poll_class(
         &mut self,
         class: Class,
@@ -196,7 +196,6 @@ mod tests {
     }
 
     impl Scene {
-        /// The numbers of the jobs that are placed when these have come.
         fn placed(&mut self, jobs: &[JobSpec], now_ns: u64) -> Vec<u64> {
             for job in jobs {
                 self.queue.push(job.clone(), now_ns);

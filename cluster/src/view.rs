@@ -1,9 +1,7 @@
-//! What is free in a cluster, and which jobs are where.
-//!
-//! A job *holds* a part of each of its GPUs: what the policy has reserved for it, which may be less
-//! than it would use alone. What all jobs of a GPU hold is never more than the GPU, and their
-//! memory never more than its memory; likewise for a node's CPU and memory. [`View::place`] panics
-//! rather than break that, so a policy that overcommits is found at once.
+//! What is free in a cluster, and which jobs are where. A job *holds* a part of each of its GPUs:
+//! what the policy reserved, which may be less than it would use alone. All jobs of a GPU hold at
+//! most the GPU and its memory; likewise for a node's CPU and memory. [`View::place`] panics rather
+//! than break that, so an overcommitting policy is found at once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +75,7 @@ struct NodeState {
     free_cpu_milli: u64,
     free_host_memory_bytes: u64,
     version: u32,
-    /// Jobs by the number of whole GPUs that they hold here; at 0 those that hold a part of one.
+    /// Jobs by the number of whole GPUs that they hold here; at 0 those with a part of one.
     shapes: [u16; NODE_GPUS_MAX + 1],
 }
 
@@ -150,7 +148,6 @@ struct Held {
     hosts: Vec<(u64, u64)>,
 }
 
-/// Numbers of views, so that nobody takes one for another.
 static VIEWS: AtomicU64 = AtomicU64::new(0);
 
 /// The state of a cluster.
@@ -266,8 +263,8 @@ impl View {
     /// Places the job there.
     ///
     /// # Panics
-    /// If the job is placed already, has no part, or holds more than is free: a defect of the
-    /// policy that has decided so, or a decision about an older view.
+    /// If the job is placed already, has no part, or holds more than is free: a policy's defect, or
+    /// a decision about an older view.
     pub fn place(&mut self, job: &JobSpec, parts: &[Part]) {
         assert!(!parts.is_empty(), "job {:?} is placed nowhere", job.id);
         let gpus: u32 = parts.iter().map(|part| part.slots.count_ones()).sum();
@@ -357,8 +354,7 @@ impl View {
         }
     }
 
-    /// Whether the sums are those of the jobs: no GPU and no node is held twice, and nothing is
-    /// lost.
+    /// Whether the sums are those of the jobs: no GPU and no node is held twice, nothing is lost.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let gpus = self.nodes().all(|node| {
@@ -420,7 +416,7 @@ impl View {
     }
 }
 
-/// Two views are equal if the same is free and the same jobs are there, however that came.
+/// Two views are equal if the same is free and the same jobs are there.
 impl PartialEq for View {
     fn eq(&self, other: &Self) -> bool {
         let free = |nodes: &[NodeState]| -> Vec<(u64, u64)> {

@@ -1,5 +1,5 @@
 //! For how long, and up to how many tasks, a batch of inference tasks is collected (`OLTunes` 2025,
-//! Table 4, Algorithm 3 and section 3.4.1).
+//! Table 4, Algorithm 3 and section 3.4.1). Times are in ms, as the paper's.
 //!
 //! A batch that is not full is deployed when the window W has passed since its first task. W
 //! shrinks while latency-critical tasks are more than ρ of those that wait, and grows otherwise. A
@@ -9,12 +9,9 @@
 //!
 //! - **First W**: not published; [`Limits::initial_ms`].
 //! - **No task waits**: the share is 0/0. W holds.
-//! - **Steps of feedback**: not published. W loses one step and batches one task, which is at least
-//!   one.
+//! - **Feedback**: steps are not published. W loses one step and batches one of at least one task.
 //! - **Growth of batches**: the paper has none, so that every batch would be one task after four
 //!   failures in all its life. Here each deployed batch gives a task back, up to the most.
-//!
-//! Times are in ms, as the paper's.
 
 /// Bounds and steps of a window: the paper's defaults, but for `initial_ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! What holds of every policy, whatever comes: nothing is held twice, gangs are placed whole, equal
+//! What holds of every policy on any input: nothing is held twice, gangs are placed whole, equal
 //! views have equal decisions, and nobody starves.
 
 use std::collections::HashSet;
@@ -118,7 +118,7 @@ fn check(view: &View, job: &JobSpec, decision: &Decision) -> Result<(), TestCase
 }
 
 proptest! {
-    /// After each job that comes, the oldest of every third leaves.
+    /// The oldest job leaves after every third arrival.
     #[test]
     fn nothing_is_held_twice_and_nothing_is_lost(inventory in inventories(), jobs in jobs()) {
         for entry in ALL {
@@ -145,8 +145,8 @@ proptest! {
         }
     }
 
-    /// The scores that are kept are those of the node as it is: a policy that has seen all of it
-    /// decides as one that is made anew.
+    /// Kept scores are those of the node as it is: a policy that has seen all of it decides like a
+    /// new one.
     #[test]
     fn kept_scores_are_those_of_the_view(inventory in inventories(), jobs in jobs()) {
         for entry in ALL.iter().filter(|entry| entry.name != "random") {

@@ -1,9 +1,7 @@
 //! One best-effort job beside one high-priority job, chosen by a table: which service a training
-//! runs beside (Mudi, EuroSys'25, section 5.2).
-//!
-//! All GPUs with the same service are alike, so a policy is an order of services for each training.
-//! What is in the table makes it: the slopes of latency curves (Mudi), predicted speeds (ours),
-//! measured speeds (the best that can be had for each arrival).
+//! runs beside (Mudi, EuroSys'25, section 5.2). GPUs with the same service are alike, so a policy
+//! is an order of services for each training. It is made from slopes of latency curves (Mudi),
+//! predicted speeds (ours), or measured speeds (the best possible for each arrival).
 
 use crate::job::{Class, JobSpec};
 use crate::placement::{Rule, Score};
@@ -11,7 +9,7 @@ use crate::view::NodeView;
 
 /// The rule. A job goes to the GPU whose high-priority job has the greatest score beside it; GPUs
 /// without a high-priority job, or with a best-effort one, are left out. Jobs of several GPUs and
-/// high-priority jobs do not fit anywhere.
+/// high-priority jobs fit nowhere.
 #[derive(Clone, Debug)]
 pub struct Beside {
     /// By the best-effort job's workload, then by the high-priority job's; `None`: not beside it.

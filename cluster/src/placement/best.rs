@@ -1,11 +1,10 @@
-//! The search for the best node by a [`Rule`].
-//!
-//! Ties go to the node of the lowest *rank*: by number, or by a shuffle (the simulator of FGD draws
-//! one per seed, which decides a good part of what policies with coarse scores reach).
+//! The search for the best node by a [`Rule`]. Ties go to the node of the lowest *rank*: by number,
+//! or by a shuffle (the simulator of FGD draws one per seed, which decides a good part of what
+//! policies with coarse scores reach).
 //!
 //! A score holds until its node changes, and between two arrivals few do. So scores are kept for
-//! everything that is asked for (jobs without their numbers), and an arrival reads one small record
-//! for each node. All are forgotten when there are more than [`ASKED_MAX`].
+//! each demand (a job without its number), and an arrival reads one small record for each node. All
+//! are forgotten when there are more than [`ASKED_MAX`].
 
 use std::collections::HashMap;
 
@@ -21,7 +20,6 @@ use crate::view::{View, node_id};
 /// Different demands whose scores are kept. Traces have about a hundred.
 pub const ASKED_MAX: usize = 1024;
 
-/// A node's score for one demand.
 #[derive(Clone, Copy)]
 struct Kept {
     /// Of the node, plus one; 0: never scored.
@@ -44,7 +42,7 @@ pub struct Best<R> {
     order: Vec<NodeId>,
     kept: HashMap<JobSpec, Vec<Kept>>,
     ever: Ever,
-    /// Of which view the scores are.
+    /// The view that the scores are of.
     view: Option<u64>,
 }
 
@@ -67,7 +65,6 @@ impl<R: Rule> Best<R> {
         }
     }
 
-    /// The best node that has room for the whole job.
     fn on_one_node(
         &mut self,
         view: &View,

@@ -1,8 +1,7 @@
-//! Jobs of one shape together: `GpuClustering` of the simulator of FGD (ATC'23).
-//!
-//! A job's shape is a part of one GPU, one whole GPU, two, and so on. A node scores 75 if all of
-//! its jobs with GPUs have the job's shape, 50 if some have, 25 if there are none, 0 if all have
-//! others; and up to 25 more the less of its GPUs is free. Jobs without GPUs score 0 everywhere.
+//! Jobs of one shape together: `GpuClustering` of the simulator of FGD (ATC'23). A job's shape is a
+//! part of one GPU, one whole GPU, two, and so on. A node scores 75 if all of its jobs with GPUs
+//! have the job's shape, 50 if some have, 25 if there are none, 0 if all have others; and up to 25
+//! more the less of its GPUs is free. Jobs without GPUs score 0 everywhere.
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::JobSpec;

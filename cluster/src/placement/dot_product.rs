@@ -1,8 +1,7 @@
 //! The node whose free resources point least in the direction of the request: ⌊100 (1 − ½ (C·c ⁄
-//! Cmax² + L·g ⁄ Lmax²))⌋, with the letters of [`BestFit`](super::fits::BestFit).
-//!
-//! So the simulator of FGD (ATC'23) has it as `DotProd` (dimensions merged, the greatest score
-//! wins): of nodes with more of what is asked for the score is lower, which packs.
+//! Cmax² + L·g ⁄ Lmax²))⌋, with the letters of [`BestFit`](super::fits::BestFit). `DotProd` of the
+//! simulator of FGD (ATC'23; dimensions merged, the greatest score wins): nodes with more of what
+//! is asked for score lower, which packs.
 
 use crate::job::JobSpec;
 use crate::placement::fits::{ratio, tightest};

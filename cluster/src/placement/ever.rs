@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use crate::job::JobSpec;
 use crate::view::View;
 
-/// Answers that are kept, of the empty cluster, which is kept with them.
+/// Kept answers about the empty cluster, and that cluster.
 #[derive(Debug, Default)]
 pub(super) struct Ever {
     empty: Option<View>,
     answers: HashMap<JobSpec, bool>,
 }
 
-/// Answers that are kept at a time.
 const ANSWERS_MAX: usize = 4096;
 
 impl Ever {

@@ -1,10 +1,10 @@
 //! Fragmentation gradient descent (FGD; Weng et al., USENIX ATC'23): each job goes where it makes
-//! the least more of the cluster useless for the jobs that usually come.
+//! the least more of the cluster useless for typical jobs.
 //!
 //! With the usual requests m and their shares p_m of all jobs, the *fragmentation* of a node is F =
-//! Σ p_m·F_m, in thousandths of a GPU: F_m is all that is free of its GPUs if m asks for no GPU or
-//! does not fit there, and else what is free on those of its GPUs that are each too small for m. A
-//! place scores ⌊100·σ((F_before − F_after) ⁄ 1000)⌋ with σ(x) = 1 ⁄ (1 + e^−x), as the authors'
+//! Σ p_m·F_m, in thousandths of a GPU: F_m is all free parts of its GPUs if m asks for no GPU or
+//! does not fit there, else the free parts of those GPUs that are each too small for m. A place
+//! scores ⌊100·σ((F_before − F_after) ⁄ 1000)⌋ with σ(x) = 1 ⁄ (1 + e^−x), as the authors'
 //! simulator has it; the truncation decides ties, and with it what the policy reaches.
 
 use crate::inventory::WHOLE_MILLI;
@@ -28,10 +28,8 @@ pub struct Usual {
 }
 
 /// The shares of [`Usual`] requests among these jobs: the most frequent until they are 95 % of all,
-/// with their shares made to sum to one.
-///
-/// Ties are broken by what is asked for (CPU, part of a GPU, number of GPUs), as the authors'
-/// simulator sorts.
+/// scaled to sum to one. Ties are broken by demand (CPU, part of a GPU, number of GPUs), as the
+/// authors' simulator sorts.
 pub fn usual<'a>(jobs: impl IntoIterator<Item = &'a JobSpec>) -> Vec<Usual> {
     let mut counts: Vec<(u64, &JobSpec)> = Vec::new();
     let mut total = 0u64;
@@ -77,9 +75,7 @@ impl Fgd {
         Self { usual }
     }
 
-    /// F of a node of which so much is free, in thousandths of a GPU.
-    ///
-    /// `free_milli` is what is free of each GPU.
+    /// F, in thousandths of a GPU, of a node with so much free; `free_milli` is by GPU.
     #[must_use]
     pub fn fragmentation(&self, node: &NodeView<'_>, cpu_milli: u64, free_milli: &[u32]) -> f64 {
         let all: u32 = free_milli.iter().sum();

@@ -1,8 +1,7 @@
-//! Which GPUs of a node a job may have, and first-fit and best-fit by them.
-//!
-//! A job that holds all of a GPU gets GPUs with no other job, by index. A job that holds a part of
-//! one gets the GPU with the least that still suffices, lowest index first (best fit; the simulator
-//! of FGD calls it `gpuSelMethod: best`), so that whole GPUs stay whole.
+//! Which GPUs of a node a job may have, and first-fit and best-fit by them. A job that holds all of
+//! a GPU gets GPUs with no other job, by index. A job that holds a part of one gets the GPU with
+//! the least that still suffices, lowest index first (best fit; the simulator of FGD calls it
+//! `gpuSelMethod: best`), so that whole GPUs stay whole.
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::JobSpec;
@@ -57,9 +56,8 @@ impl Rule for FirstFit {
 }
 
 /// The node with the least left after the placement, host CPU and GPUs weighed alike: ⌊100 (1 − ½
-/// (C − c) ⁄ Cmax − ½ (L − g) ⁄ Lmax)⌋, with C, L what is free of host CPU and of all GPUs, c, g
-/// what the job asks for, and Cmax, Lmax of the largest nodes. The simulator of FGD (ATC'23) has it
-/// as `BestFit`.
+/// (C − c) ⁄ Cmax − ½ (L − g) ⁄ Lmax)⌋, with C, L free host CPU and GPUs, c, g what the job asks
+/// for, and Cmax, Lmax of the largest nodes. `BestFit` of the simulator of FGD (ATC'23).
 #[derive(Clone, Copy, Debug)]
 pub struct BestFit {
     /// Host CPU of the largest node.
@@ -79,7 +77,7 @@ impl Rule for BestFit {
     }
 }
 
-/// 0 where there is nothing to divide by: a cluster without a host CPU does not weigh it.
+/// 0 where `whole` is 0: a cluster without a host CPU does not weigh it.
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0

@@ -8,9 +8,9 @@ use crate::placement::Part;
 use crate::view::{NodeView, View};
 
 /// GPUs of several nodes of one model, for a gang that may be spread and holds `milli` of each.
-/// GPUs with no job if there are enough, else any with room. On as few nodes as possible, and of
-/// nodes with equally many such GPUs the first in `order`; of a node's GPUs those with most free.
-/// The models are tried by number. No policy's rule scores this: all spread gangs alike.
+/// GPUs with no job if there are enough, else any with room. On as few nodes as possible; of equal
+/// nodes the first in `order`; of a node's GPUs those with most free. Models are tried by number.
+/// No policy's rule scores this: all spread gangs alike.
 #[must_use]
 pub fn over_nodes(view: &View, job: &JobSpec, milli: u32, order: &[NodeId]) -> Option<Vec<Part>> {
     if !job.spread || job.gpus < 2 {

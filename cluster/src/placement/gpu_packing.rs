@@ -1,9 +1,7 @@
 //! Used GPUs before free ones, used nodes before free ones: `GpuPacking` of the simulator of FGD
-//! (ATC'23).
-//!
-//! A node with nothing on its n GPUs scores 33 − n. Otherwise a node on which the job takes k free
-//! GPUs scores 50 − k, and one with a partly used GPU that the job fits on scores 100 − ⌊f ⁄ 100⌋,
-//! where f is what is free of that GPU. Jobs without GPUs score 0 everywhere.
+//! (ATC'23). A node with nothing on its n GPUs scores 33 − n. Otherwise a node on which the job
+//! takes k free GPUs scores 50 − k, and one with a partly used GPU that the job fits on 100 − ⌊f ⁄
+//! 100⌋, where f is the free part of that GPU. Jobs without GPUs score 0 everywhere.
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::JobSpec;

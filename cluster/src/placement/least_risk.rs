@@ -1,23 +1,20 @@
 //! Pillion's placement: the least predicted risk for promises, then the least of the cluster spent,
 //! then the least energy for the work.
 //!
-//! 1. **Risk**: by how much the jobs of the GPU would fall short, summed, in thousandths of a
-//!    speed. High-priority jobs of the speeds that they need ([`Sharer::need`]), if best-effort
-//!    jobs had no more than their floors: that is the worst that a gate can be driven to, so a
-//!    place without risk stays without risk whatever the best-effort jobs do. Best-effort jobs of
-//!    [`PROGRESS`], with what high-priority jobs then leave.
-//! 2. **Spent**: how much less of the GPU is of use to the jobs that usually come. A free GPU is of
-//!    use as a whole; of a used one, what is free counts for the share of usual jobs that fit into
-//!    it (the fragmentation of FGD, ATC'23, for one GPU). So a job goes where what it leaves is
-//!    useful, or where nothing useful was; and a free GPU is begun last.
-//! 3. **Energy**: how much more power the GPU takes, for each unit of speed that all jobs together
-//!    gain.
+//! 1. **Risk**: the sum of what the GPU's jobs would fall short by, in thousandths of a speed.
+//!    High-priority jobs: of the speeds that they need ([`Sharer::need`]) if best-effort jobs had
+//!    only their floors, the worst that a gate can be driven to, so a place without risk stays so
+//!    whatever best-effort jobs do. Best-effort jobs: of [`PROGRESS`], with what high-priority jobs
+//!    leave.
+//! 2. **Spent**: by how much less of the GPU is useful to typical jobs. A free GPU is useful as a
+//!    whole; the free part of a used one counts for the share of typical jobs that fit into it (the
+//!    fragmentation of FGD, ATC'23, for one GPU). So a job goes where what it leaves is useful, or
+//!    where nothing useful was; a free GPU comes last.
+//! 3. **Energy**: the GPU's additional power for each unit of speed that all jobs together gain.
 //!
-//! What the policy knows of pairs at first was measured elsewhere, so a neighbour is expected to
-//! take [`DOUBT`] more than is known, for each GPU's worth that it uses; until the pair has been
-//! measured here ([`LeastRisk::learn`]).
-//!
-//! Each of the three can be switched off, which the simulator's ablation does.
+//! Initial knowledge of pairs was measured elsewhere, so a neighbour is expected to take [`DOUBT`]
+//! more than is known for each GPU's worth that it uses, until the pair has been measured here
+//! ([`LeastRisk::learn`]). Each of the three can be switched off, for the simulator's ablation.
 
 use std::collections::HashSet;
 
@@ -49,27 +46,25 @@ impl Terms {
     };
 }
 
-/// Of its recorded speed, what a best-effort job is to have where it is placed. Of 0.3, 0.5, 0.7
-/// and 0.9, chosen on ten days of seed 1 of the simulator's fifty-seven (docs/cluster.md): more
-/// has trainings end sooner, on more GPUs.
+/// Least part of its recorded speed for a best-effort job's place. Of 0.3, 0.5, 0.7 and 0.9, chosen
+/// on ten days of seed 1 of the simulator's fifty-seven (docs/cluster.md): more lets trainings end
+/// sooner, on more GPUs.
 pub const PROGRESS: f64 = 0.5;
 
-/// What a neighbour that uses all of a GPU is expected to take of a job's speed beyond what is
-/// known of the pair, until the pair has been measured here. Of 0, 0.05, 0.08, 0.1 and 0.2, chosen
-/// on the same ten days. Without learning it is not enough: 5.82 % of promises were late on seed 2.
+/// Part of a job's speed that a neighbour on all of a GPU may take beyond what is known of the
+/// pair, until the pair is measured here. Of 0, 0.05, 0.08, 0.1 and 0.2, chosen on the same ten
+/// days. Without learning it does not suffice: 5.82 % of promises were late on seed 2.
 pub const DOUBT: f64 = 0.1;
 
-/// Least speed, without its neighbours, of a job from which something is learnt.
+/// Least speed alone of a job from which something is learnt.
 const SPEED_SEEN_MIN: f64 = 0.02;
 
-/// Least part that a job keeps beside its known neighbours, where something is learnt of another.
+/// Least part that a job keeps beside known neighbours for another to be learnt.
 const KNOWN_MIN: f64 = 0.2;
 
-/// Least share of a neighbour from which something is learnt: a smaller one takes too little to be
-/// seen.
+/// Least share of a neighbour that is learnt: a smaller one takes too little to be seen.
 const SHARE_MIN: f64 = 0.05;
 
-/// Speed below which nothing is gained.
 const GAINED_MIN: f64 = 1e-3;
 
 /// The energy term where nothing is gained; gangs add up to 2¹⁰ of them.
@@ -108,7 +103,6 @@ impl LeastRisk {
         }
     }
 
-    /// The score of one GPU.
     fn of_gpu(&self, node: &NodeView<'_>, gpu: &GpuState, job: &JobSpec, milli: u32) -> Score {
         let before: Vec<Sharer> = gpu.residents.iter().map(Sharer::of_resident).collect();
         let mut after = before.clone();
@@ -154,7 +148,7 @@ impl LeastRisk {
         missed.sum()
     }
 
-    /// What the job at that place is expected to keep of its speed beside the others.
+    /// The expected part of its speed that the job at `index` keeps beside the others.
     fn kept(&self, sharers: &[Sharer], index: usize, shares: &[f64]) -> f64 {
         let own = sharers[index].workload;
         let others = sharers.iter().zip(shares).enumerate();
@@ -170,8 +164,8 @@ impl LeastRisk {
     }
 
     /// Learns from the jobs of one GPU: where all but one of a job's neighbours have been measured
-    /// beside it, what is left of its slowdown is that neighbour's. Whether a pair is known
-    /// otherwise than before.
+    /// beside it, the rest of its slowdown is that neighbour's. Returns whether a known pair
+    /// changed.
     fn learn(&mut self, measured: Measured<'_>) -> bool {
         let Measured {
             sharers,
@@ -181,7 +175,7 @@ impl LeastRisk {
         let mut changed = false;
         for (index, own) in sharers.iter().enumerate() {
             let alone = (shares[index] / own.demand).min(self.pairs.speed_max());
-            // Where next to nothing is left, what is lost cannot be told.
+            // Where a job hardly runs, its loss cannot be attributed.
             if alone < SPEED_SEEN_MIN || speeds[index] <= 1.01 * KEPT_MIN * alone {
                 continue;
             }
@@ -264,7 +258,7 @@ impl LeastRisk {
     }
 }
 
-/// Shares with which high-priority jobs run at the speeds that they need, or nearest to them, and
+/// Shares at which high-priority jobs run at (or nearest to) the speeds that they need, and
 /// best-effort jobs have the rest.
 fn needed_shares(sharers: &[Sharer]) -> Vec<f64> {
     let of = |class| sharers.iter().filter(move |s: &&Sharer| s.class == class);
@@ -353,7 +347,6 @@ mod tests {
     const HP: Class = Class::HighPriority;
     const BE: Class = Class::BestEffort;
 
-    /// What the policy learns from how the truth settles these.
     fn learn(rule: &mut LeastRisk, truth: &Pairs, sharers: &[Sharer]) -> bool {
         let mut settled = Settled::default();
         settle(sharers, truth, &mut settled);
@@ -384,7 +377,6 @@ mod tests {
         }
     }
 
-    /// A job that is stopped does not tell by whom.
     #[test]
     fn nothing_is_learnt_from_a_job_that_hardly_runs() {
         let truth = Pairs::new(2, |_, _| 0.0);
@@ -394,8 +386,7 @@ mod tests {
     }
 
     /// Of 0.6 the job needs 1.04: 0.624. The neighbour may hold it to nothing, and keeps all of it
-    /// where the pair is known to be harmless; where it is not, [`DOUBT`] of the share of
-    /// high-priority jobs counts.
+    /// beside a harmless pair; else [`DOUBT`] of the share of high-priority jobs counts.
     #[test]
     fn doubt_ends_when_a_pair_is_measured() {
         let two = [sharer(HP, 0, 0.5, 1.04), sharer(HP, 1, 0.45, 0.0)];
@@ -411,8 +402,8 @@ mod tests {
         assert_eq!(rule.risk(&two), 0);
     }
 
-    /// Half of what comes holds 0.6, half 0.3. All of a free GPU is of use; of 0.7 that is free all
-    /// of it, of 0.5 half, of 0.2 nothing.
+    /// Half of the jobs hold 0.6, half 0.3. All of a free GPU is of use; of 0.7 free all, of 0.5
+    /// half, of 0.2 nothing.
     #[test]
     fn what_is_spent_is_what_usual_jobs_can_use_no_more() {
         let rule = rule(Pairs::none());

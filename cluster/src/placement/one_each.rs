@@ -1,9 +1,7 @@
 //! At most one job of each class on a GPU: MuxFlow (section 8, "the number of shared workloads"),
-//! which gives best-effort jobs to GPUs in the order in which both come (section 6: first come,
-//! first served).
-//!
-//! A GPU with a job of the other class is taken before a free one, so that best-effort jobs run
-//! beside high-priority ones; of several the first in the order of ties.
+//! which gives best-effort jobs to GPUs in the order in which both arrive (section 6: first come,
+//! first served). A GPU with a job of the other class is taken before a free one, so that
+//! best-effort jobs run beside high-priority ones; of several the first in the order of ties.
 
 use crate::job::JobSpec;
 use crate::placement::{Rule, Score};
@@ -30,7 +28,7 @@ impl Rule for OneEach {
     }
 }
 
-/// Whether no job of its class would be on the GPU with it; an instance is a GPU of its own.
+/// Whether the GPU has no job of its class; an instance is a GPU of its own.
 fn is_alone(gpu: &GpuState, job: &JobSpec) -> bool {
     gpu.layout.is_some() || gpu.of(job.class).next().is_none()
 }

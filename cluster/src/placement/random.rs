@@ -26,8 +26,8 @@ impl Random {
         }
     }
 
-    /// One of so many, each as likely as another (SplitMix64, Steele et al., OOPSLA'14; the bias of
-    /// the product is below 2⁻⁴⁰ for fewer than 2²⁴ choices).
+    /// One of `count`, each as likely (SplitMix64, Steele et al., OOPSLA'14; the bias of the
+    /// product is below 2⁻⁴⁰ for fewer than 2²⁴ choices).
     fn below(&mut self, count: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -49,7 +49,7 @@ impl Random {
 }
 
 impl Random {
-    /// Of a job for which no single node has room.
+    /// For a job that fits no single node.
     fn elsewhere(&mut self, view: &View, job: &JobSpec, milli: u32) -> Decision {
         let order: Vec<NodeId> = view.nodes().map(|node| node.id).collect();
         if let Some(parts) = over_nodes(view, job, milli, &order) {

@@ -1,9 +1,7 @@
-//! Reserving and packing (R&P): GPUs of the strongest models are kept for jobs that need whole
-//! GPUs, and all others are packed onto the rest (Weng et al., NSDI'22, section 5, as OLTunes
-//! compares with it).
-//!
-//! A job of whole GPUs goes to the reserved models first, any other job to the others first. Among
-//! equals the node with the least left.
+//! Reserving and packing (R&P; Weng et al., NSDI'22, section 5, as OLTunes compares with it): GPUs
+//! of the strongest models are kept for jobs that need whole GPUs, all others are packed onto the
+//! rest. A job of whole GPUs goes to the reserved models first, any other job to the others first;
+//! among equals to the node with the least left.
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::{JobSpec, Models};
