@@ -1,16 +1,14 @@
-//! From named fields to rows of numbers.
+//! From named fields to rows of numbers. The caller declares a [`Schema`]: fields that are
+//! categories (the name of a network, of a GPU) and fields that are numbers (a batch, a peak). An
+//! [`Encoder`] gives each number one column, and each value of a category one, when it is first
+//! learnt. A *sparse* row, for [`crate::fm_ftrl`], has the columns that apply: 1 for a category,
+//! for a number its place in its range. A *dense* row, for [`crate::forest`], has all columns so
+//! far.
 //!
-//! The caller declares a [`Schema`]: fields that are categories (the name of a network, of a GPU)
-//! and fields that are numbers (a batch, a peak). An [`Encoder`] gives each number one column, and
-//! each value of a category one, when the value is first learnt. A *sparse* row, for
-//! [`crate::fm_ftrl`], has the columns that apply: 1 for a category, for a number its place in its
-//! range. A *dense* row, for [`crate::forest`], has all columns that there were at a time.
-//!
-//! Numbers are scaled by the range that the schema gives, low to 0 and high to 1, and clamped to
-//! it. A range that is learnt would change what weights mean while they are learnt.
-//!
-//! What is missing, and a value of a category that was never learnt, has no column in a sparse row.
-//! In a dense one a missing number is -1, so that a tree can tell it from the lowest.
+//! Numbers are scaled by the schema's range, low to 0 and high to 1, and clamped: a learnt range
+//! would change what weights mean while they are learnt. A missing value, and a value of a category
+//! that was never learnt, have no column in a sparse row. In a dense row a missing number is -1, so
+//! that a tree can distinguish it from the lowest.
 //!
 //! No field may name the sample itself: its value is new each time, so it says nothing of the next
 //! one, and it fills the columns.
@@ -199,11 +197,10 @@ pub type Row = Vec<(u32, f64)>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
     schema: Schema,
-    /// Field and name of each column of a name, in the order in which they came.
+    /// Field and name of each column of a name, in the order of their arrival.
     names: Vec<(usize, String)>,
     /// The columns of each field: of a number one, under no name.
     columns: Vec<BTreeMap<String, u32>>,
-    /// Numbers have the first columns.
     numbers: u32,
 }
 
@@ -256,7 +253,6 @@ impl Encoder {
         &self.schema
     }
 
-    /// The names so far, with the numbers of their fields.
     pub(crate) fn names(&self) -> &[(usize, String)] {
         &self.names
     }
@@ -329,7 +325,7 @@ impl Encoder {
         dense(row, self.numbers, width)
     }
 
-    /// How many of the columns are numbers: the first ones.
+    /// Number of columns that are numbers: the first ones.
     pub(crate) fn numbers(&self) -> u32 {
         self.numbers
     }

@@ -1,20 +1,17 @@
-//! Model files: a predictor as bytes, and back.
-//!
-//! A file is text of two lines, both JSON. The first is a header,
-//!
+//! Model files: a predictor as bytes, and back. A file is text of two lines, both JSON. The first
+//! is a header,
 //! ```text
 //! {"format":"pillion-model","version":1,"kind":"predictor","crc32":1234,"bytes":5678}
 //! ```
-//!
-//! with the checksum (CRC-32 of IEEE 802.3, as zip's) and the length of the second, the body. The
-//! body of a predictor has its settings, its schema, what its machines have learnt, and its
-//! samples, but no trees: the forest is fitted again when the file is read, and as its seed is in
-//! the file and its samples are too, the same trees grow. So a file does not depend on how
-//! smartcore keeps trees, and a version that draws differently still reads it.
+//! with the checksum (CRC-32 of IEEE 802.3, as zip's) and the length of the second, the body. A
+//! predictor's body has its settings, its schema, the learnt state of its machines, and its
+//! samples, but no trees: reading fits the forest again, and as seed and samples are in the file,
+//! the same trees grow. So a file does not depend on how smartcore keeps trees, and a version that
+//! draws differently still reads it.
 //!
 //! A file that is cut off, damaged, of another version or kind, or whose numbers are not finite or
-//! do not fit together, is refused with a sentence; the checksum is for accidents and all numbers
-//! are checked besides. To write a file so that no reader sees half of it is the caller's.
+//! do not fit together, is refused. The checksum is for accidents; all numbers are checked besides.
+//! The caller must write a file so that no reader sees half of it.
 
 use std::borrow::Cow;
 
@@ -120,7 +117,7 @@ struct Header<'a> {
     bytes: u64,
 }
 
-/// The file of a body of that kind. A body has no line feed.
+/// The file of a body, which has no line feed.
 pub(crate) fn seal(kind: &str, body: &str) -> Vec<u8> {
     let header = Header {
         format: FORMAT.into(),
@@ -133,7 +130,6 @@ pub(crate) fn seal(kind: &str, body: &str) -> Vec<u8> {
     format!("{header}\n{body}\n").into_bytes()
 }
 
-/// The body of a file of that kind.
 pub(crate) fn unseal<'a>(file: &str, kind: &str, bytes: &'a [u8]) -> Result<&'a str, FileError> {
     let named = || file.to_owned();
     let end = bytes
@@ -203,7 +199,6 @@ struct Body {
     machine: State,
     linear: State,
     counts: Counts,
-    /// What the forest was fitted to, if there is one.
     forest: Option<Fit>,
     /// The latest.
     samples: Vec<Stored>,
@@ -224,8 +219,7 @@ struct Stored(f64, Vec<Cell>);
 struct Cell(u32, f64);
 
 impl Predictor {
-    /// The model file of this predictor. A refit that is out is not part of it: it will be due
-    /// again.
+    /// The model file of this predictor, without a pending refit, which will be due again.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut counts = self.counts.clone();
@@ -255,11 +249,10 @@ impl Predictor {
         seal(PREDICTOR, &body)
     }
 
-    /// The predictor of a model file, which predicts to the bit as the one that was written, unless
-    /// more than [`Settings::samples_max`] samples came while a refit was out: the forest is then
-    /// fitted to those of its samples that are still there. Takes as long as a refit.
-    ///
-    /// `file` is the name of the file in errors.
+    /// The predictor of a model file, which predicts to the bit as the written one, unless more
+    /// than [`Settings::samples_max`] samples arrived during a refit: the forest is then fitted to
+    /// those of its samples that are still stored. Takes as long as a refit. `file` is its name in
+    /// errors.
     ///
     /// # Errors
     /// See [`FileError`].
@@ -294,7 +287,7 @@ impl Predictor {
     }
 }
 
-/// The predictor of a body, without its forest, or what of the body is wrong.
+/// The predictor of a body, without its forest, or the wrong part.
 fn parts(body: Body) -> Result<Predictor, &'static str> {
     let Body {
         settings, counts, ..
@@ -339,13 +332,10 @@ fn parts(body: Body) -> Result<Predictor, &'static str> {
 
 const FORMAT: &str = "pillion-model";
 
-/// Version of the form of files.
 const VERSION: u64 = 1;
 
-/// The kind of file that [`Predictor::to_bytes`] writes.
 const PREDICTOR: &str = "predictor";
 
-/// A header is much shorter.
 const HEADER_BYTES_MAX: usize = 1024;
 
 /// Characters of what was found that an error shows.
@@ -359,7 +349,6 @@ mod tests {
     use super::*;
     use crate::features::Value;
 
-    /// A predictor with a forest.
     fn body() -> Json {
         let fields = vec![Field::category("a", 8), Field::number("b", 0.0, 8.0)];
         let mut settings = Settings::default();
@@ -381,7 +370,7 @@ mod tests {
         serde_json::from_str(text).expect("what was written")
     }
 
-    /// Puts `new` in the place of the value of that number, counted as they come.
+    /// Puts `new` in the place of the value of that number, counted in order.
     fn replace(value: &mut Json, number: &mut usize, new: &Json) {
         if *number == 0 {
             *value = new.clone();

@@ -1,41 +1,33 @@
 //! A factorization machine (Rendle, 2010), learnt online by FTRL-Proximal (McMahan et al., 2013):
-//! the predictor of OLTunes (equation 2).
-//!
-//! With features `x`, weights `w` and a vector `v` of `K` factors for each feature, the machine
-//! predicts
-//!
+//! the predictor of OLTunes (equation 2). With features `x`, weights `w` and a vector `v` of `K`
+//! factors for each feature, the machine predicts
 //! ```text
 //! w0 + sum of w[j] x[j] + sum over pairs j < k of <v[j], v[k]> x[j] x[k]
 //! ```
-//!
 //! The sum over pairs is half of (the square of the sum of `v[j] x[j]`, less the sum of its
-//! squares), for each factor: `K` operations for each feature that is not 0. Without factors the
-//! machine is linear.
+//! squares), for each factor: `K` operations for each non-zero feature. Without factors the machine
+//! is linear.
 //!
 //! Each coordinate (a weight, or one factor of one feature) learns alone. The loss of a sample is
 //! half its squared error; `g` is the derivative of the loss by the coordinate:
-//!
 //! ```text
 //! sigma = (sqrt(n + g g) - sqrt(n)) / alpha
 //! z += g - sigma u;  n += g g
 //! u = 0 if |z| <= l1, else -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)
 //! ```
+//! OLTunes' listing lacks `sigma u`. Without it the rule is dual averaging: `z` is the sum of all
+//! gradients, and each step is taken from 0 rather than from the coordinate's value.
 //!
-//! OLTunes' listing lacks `sigma u`. Without this term the rule is dual averaging: `z` is the sum
-//! of all gradients, and each step is taken from 0 rather than from where the coordinate is.
+//! A weight is `u`. Factors need more: where all are 0 all their gradients are 0 for ever, and a
+//! random start is lost at the first update, as `u` is a function of `z` and `n` alone. So a factor
+//! is an *offset* plus `u`. Offsets are drawn once, and regularisation pulls towards them.
+//! (Starting from `z = -v (beta / alpha + l2)` would keep a start `v` too, but pull towards 0,
+//! where factors die.) Targets are standardised by mean and deviation of all samples so far, so
+//! rates do not depend on the unit. Features should be about 1, as [`crate::features`] gives them.
 //!
-//! For weights, `u` is the weight. Factors need more: where all are 0 all their gradients are 0 for
-//! ever, and a random start is lost at the first update, as `u` is a function of `z` and `n` alone.
-//! So a factor is an *offset* and `u`. Offsets are drawn once, and regularisation pulls towards
-//! them. (To begin with `z = -v (beta / alpha + l2)` would keep a start `v` too; regularisation
-//! would then pull towards 0, where factors die.)
-//!
-//! Targets are standardised by the mean and the deviation of all samples so far, so that rates do
-//! not depend on the unit. Features are expected to be about 1, as [`crate::features`] gives them.
-//!
-//! So this is not the machine of the paper to the letter: `sigma u`, offsets, standardised targets,
-//! clipped errors ([`DEVIATIONS_MAX`]), rates of their own for factors, an `l1` of 0 by default and
-//! repeats ([`crate::predictor::Settings::repeats`]) are ours. The paper states no rates.
+//! Our additions to the paper's machine, which states no rates: `sigma u`, offsets, standardised
+//! targets, clipped errors ([`DEVIATIONS_MAX`]), separate rates for factors, an `l1` of 0 by
+//! default and repeats ([`crate::predictor::Settings::repeats`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -132,18 +124,17 @@ pub struct FmFtrl {
     offsets: Vec<f64>,
 }
 
-/// What a machine has learnt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     targets: Moments,
     bias: Coordinate,
     weights: Vec<Coordinate>,
-    /// Those of feature `j` begin at `j` times their number.
+    /// Those of feature `j` start at `j` times their number.
     factors: Vec<Coordinate>,
 }
 
-/// Mean and deviation of what came so far (Welford, 1962).
+/// Mean and deviation of all values so far (Welford, 1962).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Moments {
@@ -154,10 +145,9 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Takes a value in. After [`CLIPPED_FROM`] values one that is further than [`DEVIATIONS_MAX`]
-    /// deviations from the mean counts as one there: a target that is wrong by far would leave a
-    /// deviation in which all others are equal. Where large values go on to come, the deviation
-    /// grows with each.
+    /// Adds a value. After [`CLIPPED_FROM`] values one further than [`DEVIATIONS_MAX`] deviations
+    /// from the mean counts as one there: a grossly wrong target would leave a deviation in which
+    /// all others are equal. If large values keep arriving, the deviation grows with each.
     pub(crate) fn add(&mut self, value: f64) {
         let limit = DEVIATIONS_MAX * self.scale();
         let value = if self.count >= CLIPPED_FROM && limit > 0.0 {
@@ -177,7 +167,7 @@ impl Moments {
         if variance > 0.0 { variance.sqrt() } else { 1.0 }
     }
 
-    /// The deviation; while all values were equal, their size, as nothing else tells the unit.
+    /// The deviation; while all values were equal, their size, the only known unit.
     fn scale(&self) -> f64 {
         let variance = self.squares / self.count.max(1) as f64;
         if variance > 0.0 {
@@ -200,12 +190,11 @@ impl Moments {
 #[serde(deny_unknown_fields)]
 struct Coordinate {
     z: f64,
-    /// Sum of squared gradients.
     n: f64,
 }
 
 impl Coordinate {
-    /// What was learnt: `u`.
+    /// The learnt part: `u`.
     fn learnt(&self, rates: &Rates) -> f64 {
         if self.z.abs() <= rates.l1 {
             return 0.0;
@@ -218,7 +207,7 @@ impl Coordinate {
         let learnt = self.learnt(rates);
         let squares = self.n + gradient * gradient;
         let sigma = (squares.sqrt() - self.n.sqrt()) / rates.alpha;
-        // Bounds that learning does not come near, so that what was written can be read.
+        // Bounds that learning does not come near, so that a written state can be read.
         self.z = (self.z + gradient - sigma * learnt).clamp(-SUM_MAX, SUM_MAX);
         self.n = squares.min(SUM_MAX);
     }
@@ -252,7 +241,6 @@ impl FmFtrl {
         })
     }
 
-    /// What the machine has learnt.
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
@@ -263,9 +251,9 @@ impl FmFtrl {
         &self.settings
     }
 
-    /// The prediction for a row, in the unit of the targets; 0 before the first sample. A feature
-    /// that no sample has had is left out. Predictions are within [`DEVIATIONS_MAX`] deviations of
-    /// the mean of the targets.
+    /// The prediction for a row, in the unit of the targets; 0 before the first sample. Leaves out
+    /// a feature that no sample had. Predictions are within [`DEVIATIONS_MAX`] deviations of the
+    /// mean.
     ///
     /// # Errors
     /// [`RowError`] for a row that [`Self::learn`] would refuse.
@@ -277,8 +265,7 @@ impl FmFtrl {
         Ok(targets.mean + predicted * targets.deviation())
     }
 
-    /// Learns from a sample: pairs of an index and a feature, by index; those that are left out are
-    /// 0.
+    /// Learns from a sample: pairs of an index and a feature, by index; others are 0.
     ///
     /// # Errors
     /// [`RowError`]; the machine is then as before.
@@ -292,10 +279,8 @@ impl FmFtrl {
         Ok(())
     }
 
-    /// Learns from a sample once more: one that [`Self::learn`] has had.
-    ///
-    /// # Errors
-    /// [`RowError`]; the machine is then as before.
+    /// Learns again from a sample that [`Self::learn`] has had. An error leaves the machine as
+    /// before.
     pub(crate) fn repeat(&mut self, row: &[(u32, f64)], target: f64) -> Result<(), RowError> {
         check(row)?;
         check_target(target)?;
@@ -351,7 +336,6 @@ impl FmFtrl {
         predicted + 0.5 * (all - squares)
     }
 
-    /// Makes place for so many features.
     fn grow(&mut self, features: usize) {
         let factors = usize::from(self.settings.factors);
         let features = features.max(self.state.weights.len());
@@ -367,7 +351,7 @@ impl FmFtrl {
         } = self.settings;
         let drawn = self.offsets.len()..coordinates;
         self.offsets.extend(drawn.map(|place| {
-            // Of place alone, so that the order in which features come does not matter.
+            // Of place alone, so that the order of features does not matter.
             let bits = mix(seed ^ mix(place as u64));
             let unit = (bits >> 11) as f64 / (1_u64 << 53) as f64;
             // An even distribution from -a to a has a deviation of a / sqrt(3).
@@ -385,7 +369,7 @@ fn check(row: &[(u32, f64)]) -> Result<(), RowError> {
         if index < least {
             return Err(RowError::Order { index });
         }
-        // False for what is not a number.
+        // False for NaN.
         let in_range = value.abs() <= FEATURE_MAX;
         if !in_range {
             return Err(RowError::Feature { index, value });
@@ -400,7 +384,7 @@ pub(crate) fn check_target(value: f64) -> Result<(), RowError> {
     in_range.then_some(()).ok_or(RowError::Target { value })
 }
 
-/// One step of SplitMix64 (Steele et al., 2014): bits that look drawn.
+/// One step of SplitMix64 (Steele et al., 2014).
 pub(crate) fn mix(seed: u64) -> u64 {
     let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -420,18 +404,18 @@ pub const FEATURE_MAX: f64 = 1e3;
 /// Targets are at most this: their squares, summed, are numbers.
 pub const TARGET_MAX: f64 = 1e100;
 
-/// Predictions, and the errors that gradients see, are at most so many deviations: one sample that
-/// is wrong by far more moves no weight further.
+/// Predictions, and the errors that gradients see, are at most so many deviations: a sample that is
+/// wrong by far more moves no weight further.
 pub const DEVIATIONS_MAX: f64 = 8.0;
 
-/// Targets before a mean and a deviation of them are trusted to tell one that is wrong by far. One
-/// among these first ones does spoil the scale.
+/// Targets before their mean and deviation may identify a grossly wrong one, which among these
+/// first ones does spoil the scale.
 const CLIPPED_FROM: u64 = 16;
 
 const RATE_MIN: f64 = 1e-9;
 const RATE_MAX: f64 = 1e9;
 
-/// What sums of gradients stay below by far.
+/// Sums of gradients stay far below.
 const SUM_MAX: f64 = 1e100;
 
 #[cfg(test)]
@@ -459,7 +443,7 @@ mod tests {
         FmFtrl::new(settings(factors, offset_deviation)).unwrap()
     }
 
-    /// Mean squared error on what depends on two features together and on neither alone.
+    /// Mean squared error on a target that depends on two features together and on neither alone.
     fn error_on_pairs(mut machine: FmFtrl) -> f64 {
         let row = |i: u32| [(i % 2, 1.0), (2 + i / 2 % 2, 1.0)];
         let target = |i: u32| f64::from(u8::from(i % 2 == i / 2 % 2));
@@ -483,7 +467,6 @@ mod tests {
         assert_eq!(dead.to_bits(), linear.to_bits());
     }
 
-    /// The sum over pairs, pair by pair.
     #[test]
     fn a_prediction_is_equation_2() {
         let mut machine = machine(3, 0.5);

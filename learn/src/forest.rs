@@ -1,5 +1,5 @@
-//! A random forest (Breiman, 2001): the mean of regression trees, each fitted to samples drawn with
-//! replacement. smartcore has the trees.
+//! A random forest (Breiman, 2001), of smartcore: the mean of regression trees, each fitted to
+//! samples drawn with replacement.
 
 use std::fmt;
 
@@ -77,8 +77,8 @@ impl Forest {
         Self::fit_columns(columns.collect(), targets.to_vec(), features, settings)
     }
 
-    /// Fits a forest to samples that [`check`] would take, whose features come column by column: no
-    /// copy of them is made.
+    /// Fits a forest to samples that [`check`] would take, with features column by column,
+    /// uncopied.
     pub(crate) fn fit_columns(
         columns: Vec<f64>,
         targets: Vec<f64>,

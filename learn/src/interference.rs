@@ -1,52 +1,47 @@
 //! How long a service's requests take beside trainings that it has never met: Mudi's model of
 //! interference (EuroSys'25, sections 4.1.2 and 4.2).
 //!
-//! The p99 latency of a service over its share of the GPU is two lines that meet
-//! ([`policy::latency_model`]), for each batch and each set of trainings beside it. Four numbers
-//! say which: both slopes, and the share and the p99 at the knee. A *sample* has them for one
-//! service, one batch and one set of neighbours, as measured; a [`Model`] of a service predicts
-//! them for other batches and neighbours. The same way it predicts how fast a training will be
-//! beside the service, where samples say that.
+//! For each batch and each set of trainings beside it, the p99 latency of a service over its share
+//! of the GPU is two lines that meet ([`policy::latency_model`]), given by four numbers: both
+//! slopes, and the share and the p99 at the knee. A *sample* has them as measured for one service,
+//! one batch and one set of neighbours; a [`Model`] of a service predicts them for other batches
+//! and neighbours, and likewise the speed of a training beside the service, where samples have
+//! that. Latencies have any unit of time, the same everywhere; times of iterations are ms.
 //!
 //! # Features
 //!
 //! - The neighbours' layers by kind ([`Neighbours::layers`]), as ln(1 + n): the step from none to
-//!   one is greater than that from 50 to 51. Of several trainings the layers are summed (section
-//!   5.5 of the paper).
+//!   one is greater than that from 50 to 51. Of several trainings layers are summed (section 5.5).
 //! - The batch of the service, as its logarithm.
-//! - Where it is known of all samples and of the neighbours asked for, the time that a layer takes
-//!   them: of an iteration alone on an idle GPU, over the number of layers, as its logarithm. The
-//!   paper does without. But the layers of a network do not say how large its images or batches
-//!   are, and so not whether its kernels fill a GPU; and the run of one mini-batch by which Mudi
-//!   counts layers gives the time as well.
+//! - Where known of all samples and of the neighbours asked for, the time per layer: of an
+//!   iteration alone on an idle GPU, over the number of layers, as its logarithm. The paper does
+//!   without. But layers do not say how large a network's images or batches are, and so whether its
+//!   kernels fill a GPU; the run of one mini-batch by which Mudi counts layers gives the time as
+//!   well.
 //!
-//! There are no names: of two trainings with equal features a model says the same.
+//! There are no names: for two trainings with equal features a model predicts the same.
 //!
 //! # Targets
 //!
 //! Latencies are divided by the service's own alone with that batch, which is known of each
-//! service, and then have logarithms: those of slopes are below 0 by construction, and an error is
-//! a relative one. The knee's share is learnt as it is. A slope that is nearer to 0 than
-//! [`SLOPE_MIN`] counts as that. A speed (a part of the speed alone) is learnt as ln(s ⁄ (1 − s)),
-//! so predictions are between 0 and 1.
+//! service, and then have logarithms: slopes come out below 0 by construction, and an error is
+//! relative. The knee's share is learnt as it is. A slope nearer to 0 than [`SLOPE_MIN`] counts as
+//! that. A speed (a part of the speed alone) is learnt as ln(s ⁄ (1 − s)), so predictions are
+//! between 0 and 1.
 //!
-//! How each number is predicted is chosen for each service and each number ([`Choice`]), as in the
-//! paper, by networks that were left out. Neighbours with the same layers are one network, however
-//! long an iteration takes: no two measured times are equal, so each measurement would count as a
-//! network of its own.
+//! The method is chosen for each service and each number ([`Choice`]), as in the paper, by networks
+//! left out. Neighbours with the same layers are one network, however long an iteration takes: no
+//! two measured times are equal, so each measurement would count as a network of its own.
 //!
-//! Samples come from measurements and may be wrong, so each number is bounded
-//! ([`InterferenceError`]): one wrong sample cannot stop the model of its service. No prediction is
-//! farther from the level of its batch than what was learnt.
+//! Samples are measured and may be wrong, so each number is bounded ([`InterferenceError`]): one
+//! wrong sample cannot stop the model of its service. No prediction is farther from the level of
+//! its batch than what was learnt.
 //!
 //! # In the background
 //!
-//! [`Learner`] keeps samples and models of all services. [`Learner::refit`] gives a snapshot that
-//! any thread can [`Refit::run`], and [`Learner::swap`] takes what it gives. The samples that are
-//! kept give the same model in any order. Their order of arrival decides which of them are kept
-//! ([`Learner::push`]).
-//!
-//! Latencies have any unit of time, the same everywhere; times of iterations are ms.
+//! [`Learner`] keeps samples and models of all services. [`Learner::refit`] gives a snapshot for
+//! any thread to [`Refit::run`], and [`Learner::swap`] takes the result. The kept samples give the
+//! same model in any order; their order of arrival decides which are kept ([`Learner::push`]).
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -66,8 +61,8 @@ use output::{Output, Row};
 /// Kinds of layers (`workloads::LayerCounts`).
 pub const KINDS: usize = 11;
 
-/// Most samples of a service: 28 sets of neighbours with seven batches each. With more, the oldest
-/// of the network with the most samples is forgotten. Support vectors have matrices of this size
+/// Most samples of a service: 28 sets of neighbours with seven batches each. Beyond, the oldest of
+/// the network with the most samples is forgotten. Support vectors have matrices of this size
 /// squared: a fit of so many takes 2.8 s of one core, of 35 samples 0.03 to 0.05 s.
 pub const SAMPLES_MAX: usize = 200;
 
@@ -80,25 +75,24 @@ pub const TREES_MAX: u16 = 1_000;
 /// p99 at the knee, as a part of that alone: a thousand times as fast or slow is an error of units.
 pub const KNEE_PARTS: RangeInclusive<f64> = 1e-3..=1e3;
 
-/// Steepest slope, in latencies alone for the whole GPU: so steep, a tenth of the GPU more takes a
-/// hundred latencies off. Latencies in proportion to 1 ⁄ Δ fall by 50 from 0.1 to 0.2.
+/// Steepest slope, in latencies alone for the whole GPU: a tenth of the GPU more takes a hundred
+/// latencies off. Latencies in proportion to 1 ⁄ Δ fall by 50 from 0.1 to 0.2.
 pub const SLOPE_MAX: f64 = 1e3;
 
 /// Times of an iteration, ms: from a ns to eleven days.
 pub const ITERATIONS_MS: RangeInclusive<f64> = 1e-6..=1e9;
 
-/// Times of an iteration that differ by less than this part are of the same training, measured
-/// twice.
+/// Relative difference below which two times of an iteration are of one training, measured twice.
 const TIME_STEP: f64 = 0.1;
 
-/// The least that a slope is learnt as: latencies alone per share. Over the whole GPU it is a
-/// thousandth of the latency.
+/// The least learnt slope, latencies alone per share: over the whole GPU a thousandth of the
+/// latency.
 pub const SLOPE_MIN: f64 = 1e-3;
 
 /// Speeds are learnt within this part of the speed alone, and one less it.
 const SPEED_MIN: f64 = 1e-3;
 
-/// The least that is predicted at the greatest share, as a part of the p99 at the knee.
+/// The least prediction at the greatest share, as a part of the p99 at the knee.
 const P99_PART_MIN: f64 = 0.01;
 
 /// A number of a service.
@@ -155,8 +149,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Both together: layers are summed, and times of iterations are, so that the time of a layer
-    /// is the mean over all layers.
+    /// Both together: the sum of layers and of times, so the time of a layer is the mean over all.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let mut layers = self.layers;
@@ -184,8 +177,8 @@ impl Neighbours {
         }
     }
 
-    /// Whether these are the older ones, measured again. With a time they are also those of which
-    /// the time was not known, but not the other way round: knowledge is kept.
+    /// Whether these are the older ones, measured again. Neighbours with a time replace the same
+    /// without one, but not the other way round: knowledge is kept.
     fn replaces(&self, older: &Self) -> bool {
         let is_same_time = match (self.iteration_ms, older.iteration_ms) {
             (Some(one), Some(other)) => (one / other).ln().abs() < TIME_STEP,
@@ -237,7 +230,7 @@ pub struct Sample {
     /// The fitted curve.
     pub curve: Curve,
     /// Speed of the one training beside it, as a part of that alone, with the service at
-    /// [`SAMPLE_SHARES`]; `None` if that was not measured, or there are several.
+    /// [`SAMPLE_SHARES`]; `None` if not measured, or for several trainings.
     pub speeds: Option<[f64; SAMPLE_SHARES.len()]>,
 }
 
@@ -381,12 +374,11 @@ impl Sample {
         }
     }
 
-    /// Whether this is the older one, measured again.
     fn replaces(&self, older: &Self) -> bool {
         self.batch == older.batch && self.neighbours.replaces(&older.neighbours)
     }
 
-    /// Orders samples of which a model is fitted, so that sums have one order.
+    /// Orders the samples of a model, so that sums have one order.
     fn key(&self) -> impl Ord + use<> {
         let bits = |numbers: [f64; SAMPLE_SHARES.len()]| numbers.map(f64::to_bits);
         (
@@ -470,8 +462,8 @@ pub struct Model {
 /// Fits the model of a service to these samples. Methods that refuse the samples are not chosen.
 ///
 /// # Errors
-/// If there is no sample, one can not be learnt from ([`Sample::check`]) or is of another service
-/// than the first, or settings are out of bounds.
+/// If there is no sample, one is invalid ([`Sample::check`]) or of another service than the first,
+/// or settings are out of bounds.
 pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, InterferenceError> {
     settings.check()?;
     for sample in samples {
@@ -566,15 +558,14 @@ impl Model {
         })
     }
 
-    /// How that number is predicted, with neighbours of which the time of an iteration is known or
-    /// not.
+    /// How that number is predicted, with neighbours whose time of an iteration is known or not.
     #[must_use]
     pub fn choice(&self, number: Number, has_time: bool) -> Choice {
         self.numbers[number as usize].choice(has_time)
     }
 
-    /// The same of the speed at that place in [`SAMPLE_SHARES`]; `None` where no sample has speeds,
-    /// or there is no such place.
+    /// The same of the speed at that place in [`SAMPLE_SHARES`]; `None` without speeds or such a
+    /// place.
     #[must_use]
     pub fn choice_of_speed(&self, place: usize, has_time: bool) -> Option<Choice> {
         let output = self.speeds.as_ref()?.get(place)?;
@@ -619,7 +610,6 @@ pub struct Learner {
 struct Service {
     /// The oldest first.
     samples: Vec<Sample>,
-    /// How many samples came.
     generation: u64,
     /// The model, and the generation that it knows.
     served: Option<(u64, Model)>,
@@ -635,8 +625,8 @@ impl Service {
         self.generation += 1;
     }
 
-    /// Forgets the oldest sample of the network with the most, so that one that is measured often
-    /// does not drive out the others.
+    /// Forgets the oldest sample of the network with the most, so that an often measured one does
+    /// not drive out the others.
     fn forget(&mut self) {
         let mut counts: BTreeMap<[u32; KINDS], usize> = BTreeMap::new();
         for sample in &self.samples {
@@ -713,8 +703,8 @@ impl Learner {
         })
     }
 
-    /// Serves this model from now on; whether it does. A model that was begun before the one served
-    /// knows less and is dropped, however late it was ready.
+    /// Serves this model from now on, unless it was begun before the served one and so knows less;
+    /// returns whether it does.
     pub fn swap(&mut self, fitted: Fitted) -> bool {
         let Some(service) = self.services.get_mut(&fitted.service) else {
             return false;

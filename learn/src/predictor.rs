@@ -2,29 +2,26 @@
 //! side. The one that has predicted better of late is served.
 //!
 //! OLTunes has the machine alone, and reports that it beats a forest; on recorded speeds of jobs
-//! beside others the forest wins, on throughputs neither (docs/cluster.md). So both run, and what
-//! is served is decided by *prequential* loss: each sample is predicted before it is learnt, so a
-//! learner is judged only by what it had not seen. The squared errors are forgotten exponentially
-//! ([`KEEP`]). Where a name is newer than the forest, the machine is served whatever its loss.
-//! (This rule was chosen after its results on Gavel's measurements were seen.) A linear machine
-//! runs along as a yardstick and is never served: the machine becomes that if its factors learn
-//! nothing.
+//! beside others the forest wins, on throughputs neither (docs/cluster.md). So both run, and
+//! *prequential* loss decides: each sample is predicted before it is learnt, so a learner is judged
+//! only by unseen samples. Squared errors are forgotten exponentially ([`KEEP`]). Where a name is
+//! newer than the forest, the machine is served whatever its loss. (This rule was chosen after its
+//! results on Gavel's measurements were seen.) A linear machine runs along as a yardstick and is
+//! never served: the machine becomes that if its factors learn nothing.
 //!
 //! The machine learns each sample at once, and then a few stored ones again ([`Settings::repeats`];
 //! OLTunes has none). A forest cannot learn one more sample, so it is fitted anew in the
 //! background:
-//!
 //! ```text
 //! if let Some(refit) = predictor.poll_refit() {   // a copy of the samples; at most one is out
 //!     ... on any thread: refit.run() ...
 //!     predictor.handle_refitted(refitted);        // or handle_refit_failed()
 //! }
 //! ```
-//!
 //! A refit is due when samples have grown by a part ([`Settings::refit_growth`]), or when the error
-//! of a sample is far above those of late ([`Settings::refit_error`], OLTunes' θ). The latest
-//! [`Settings::samples_max`] samples are fitted; those that the current forest was fitted to are
-//! kept besides, so that a model file can repeat the fit. In all at most twice as many are kept.
+//! of a sample is far above recent ones ([`Settings::refit_error`], OLTunes' θ). It fits the latest
+//! [`Settings::samples_max`] samples; those of the current forest are kept besides, so that a model
+//! file can repeat the fit: at most twice as many in all.
 
 use std::collections::VecDeque;
 
@@ -44,27 +41,25 @@ pub struct Settings {
     pub repeats: u8,
     /// Of the forest; at most 1000 trees.
     pub forest: forest::Settings,
-    /// Samples that a forest is fitted to, the latest, from 1 to [`SAMPLES_MAX`]; times its trees
-    /// at most [`LEAVES_MAX`].
+    /// Latest samples that a forest is fitted to, from 1 to [`SAMPLES_MAX`]; times its trees at
+    /// most [`LEAVES_MAX`].
     pub samples_max: usize,
-    /// A refit is due after this part of the samples of the last one has come anew, from 0.01 to
-    /// 10.
+    /// Growth of the samples, as a part of those of the last refit, that makes one due: 0.01 to 10.
     pub refit_growth: f64,
-    /// A refit is due at once when the error of what was served exceeds so many times the root mean
-    /// squared error of late: OLTunes' θ, of which it publishes neither unit nor value. In a unit
-    /// of the target, what cannot be predicted would be fitted without end. From 1 to 1000.
+    /// A refit is due at once when the error of the served prediction exceeds so many times the
+    /// recent root mean squared error: OLTunes' θ, published without unit and value. In a unit of
+    /// the target, unpredictable samples would be fitted without end. From 1 to 1000.
     pub refit_error: f64,
 }
 
 impl Default for Settings {
     /// Chosen on Gavel's throughputs, with other orders of samples than those that tests judge, but
     /// of the same rows: no holdout. [`Self::refit_error`] was first tried when results of the
-    /// first of these orders had been seen.
-    ///
-    /// Twenty trees predict as well as a hundred there (R² within 0.005). 99 of 100 predictions of
-    /// such a forest take below 6 us at a load of 2, and 23 us at 4 (benches/README.md; the target
-    /// is 20). Of the 55 columns there a split looks at 36: fewer than 24 are worse by up to .02 in
-    /// R², and all of them differ by less than .01 either way.
+    /// first of these orders had been seen. Twenty trees predict as well as a hundred there (R²
+    /// within 0.005). 99 of 100 predictions of such a forest take below 6 us at a load of 2, and 23
+    /// us at 4 (benches/README.md; the target is 20). Of the 55 columns there a split looks at 36:
+    /// fewer than 24 are worse by up to .02 in R², and all of them differ by less than .01 either
+    /// way.
     fn default() -> Self {
         let rates = |alpha, l2| Rates {
             alpha,
@@ -163,14 +158,13 @@ pub enum PredictorError {
     Row(#[from] RowError),
 }
 
-/// A sample as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) row: Row,
     pub(crate) target: f64,
 }
 
-/// Squared errors of one learner, and of the mean of targets at the same samples, forgetting.
+/// Squared errors of a learner, and of the mean of targets at the same samples, forgetting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Loss {
@@ -212,7 +206,6 @@ impl Loss {
     }
 }
 
-/// What a predictor counts, beside its learners and samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Counts {
@@ -220,14 +213,13 @@ pub(crate) struct Counts {
     pub(crate) seen: u64,
     /// `seen` when the last refit was taken.
     pub(crate) taken: u64,
-    /// An error has exceeded the threshold since then.
+    /// An error has exceeded the threshold since `taken`.
     pub(crate) is_due: bool,
     pub(crate) targets: Moments,
     /// In the order of [`LEARNERS`].
     pub(crate) losses: [Loss; 3],
-    /// Those of machine and forest at samples that both predicted and whose names the forest knew.
+    /// Of machine and forest, at samples that both predicted and whose names the forest knew.
     pub(crate) compared: [Loss; 2],
-    /// That of what was served.
     pub(crate) served: Loss,
 }
 
@@ -241,13 +233,11 @@ impl Counts {
     }
 }
 
-/// A forest, and the samples that it was fitted to.
 #[derive(Debug)]
 struct Fitted {
     forest: Forest,
-    /// Its columns: those that the encoder had.
     width: u32,
-    /// Number of its first sample since the start, and how many there are.
+    /// Number of its first sample since the start, and their count.
     first: u64,
     count: usize,
 }
@@ -376,7 +366,7 @@ impl Predictor {
         self.of_row(&self.encoder.encode(values)?)
     }
 
-    /// Predicts a sample, counts the errors, and learns it. Returns what was predicted.
+    /// Predicts a sample, counts the errors, and learns it. Returns the predictions.
     ///
     /// # Errors
     /// [`PredictorError`]; the predictor is then as before.
@@ -404,9 +394,8 @@ impl Predictor {
         Ok(predictions)
     }
 
-    /// Which learner is served, for rows of names that the forest knows: the forest, once it has
-    /// been compared with the machine at [`COMPARED_MIN`] samples, and while its loss is the lower
-    /// one.
+    /// The served learner, for rows of names that the forest knows: the forest, once compared with
+    /// the machine at [`COMPARED_MIN`] samples, and while its loss is lower.
     #[must_use]
     pub fn served(&self) -> Learner {
         let [machine, forest] = &self.counts.compared;
@@ -418,9 +407,9 @@ impl Predictor {
         }
     }
 
-    /// Which learner is served for one row: the machine, where a name is newer than the forest.
-    /// Trees take such a row for one without a name, and end in a leaf that has nothing to do with
-    /// it; the machine leaves the name out, or has begun to learn it.
+    /// The learner for one row: the machine, where a name is newer than the forest. Trees would
+    /// take the row for one without a name, and end in an unrelated leaf; the machine leaves the
+    /// name out, or has begun to learn it.
     fn served_for(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> Learner {
         if self.forest_knows(values, row) {
             self.served()
@@ -429,7 +418,6 @@ impl Predictor {
         }
     }
 
-    /// Whether the forest was fitted to all names of a row.
     fn forest_knows(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> bool {
         let Some(fitted) = &self.forest else {
             return false;
@@ -485,7 +473,7 @@ impl Predictor {
         })
     }
 
-    /// Most samples that a forest with so many columns is fitted to.
+    /// Most samples that a forest with so many columns may have.
     pub(crate) fn fitted_max(&self, width: u32) -> usize {
         let samples_max = CELLS_MAX / width.max(1) as usize;
         samples_max.min(self.settings.samples_max)
@@ -506,13 +494,12 @@ impl Predictor {
         self.is_refitting = false;
     }
 
-    /// Number of the oldest sample that is stored.
     pub(crate) fn first(&self) -> u64 {
         self.counts.seen - self.samples.len() as u64
     }
 
-    /// The samples of the forest that are stored, all of them but where more came while a refit was
-    /// out: the number of the first, how many, and its columns.
+    /// The stored samples of the forest, all unless more arrived during a refit: the number of the
+    /// first, their count, and columns.
     pub(crate) fn fitted(&self) -> Option<(u64, usize, u32)> {
         let fitted = self.forest.as_ref()?;
         let first = fitted.first.max(self.first());
@@ -521,7 +508,6 @@ impl Predictor {
         (count > 0).then_some((first, count, fitted.width))
     }
 
-    /// Whether a refit is out.
     pub(crate) fn is_refitting(&self) -> bool {
         self.is_refitting
     }
@@ -573,8 +559,8 @@ impl Predictor {
         )
     }
 
-    /// Counts the errors of predictions. Both learners are compared only where the forest could be
-    /// served, as its errors elsewhere are nobody's.
+    /// Counts errors. Compares both learners only where the forest could be served: its other
+    /// errors do not matter.
     fn judge(&mut self, predictions: &Predictions, is_known: bool, target: f64) {
         let value = match self.served() {
             Learner::Forest if is_known => predictions[1],
@@ -609,7 +595,6 @@ impl Predictor {
         }
     }
 
-    /// Learns some stored samples again.
     fn repeat(&mut self) -> Result<(), RowError> {
         let Settings {
             repeats,
@@ -630,7 +615,6 @@ impl Predictor {
     }
 }
 
-/// The two machines of these settings; None if they are not valid.
 pub(crate) fn machines(settings: &Settings) -> Option<(FmFtrl, FmFtrl)> {
     Some((
         FmFtrl::new(settings.machine)?,
@@ -648,8 +632,8 @@ pub(crate) fn linear(settings: &Settings) -> fm_ftrl::Settings {
 /// Most samples that a forest is fitted to.
 pub const SAMPLES_MAX: usize = 1 << 16;
 
-/// Most samples times columns that a forest is fitted to, 128 MiB of numbers: of more columns than
-/// 256, fewer samples than [`SAMPLES_MAX`].
+/// Most samples times columns of a forest, 128 MiB of numbers: of more columns than 256, fewer
+/// samples than [`SAMPLES_MAX`].
 pub const CELLS_MAX: usize = 1 << 24;
 
 /// Most samples times trees, and so most leaves of a forest: of 20 trees, [`SAMPLES_MAX`] samples.
@@ -666,8 +650,8 @@ const REFIT_SAMPLES_MIN: usize = 16;
 
 const REPEATS_MAX: u64 = 64;
 
-/// In deviations of the targets: where predictions are this good, an error of rounding is above
-/// those of late, and no reason for a refit.
+/// In deviations of the targets: with predictions this good an error of rounding exceeds recent
+/// ones, and is no reason for a refit.
 const ERROR_MIN: f64 = 1e-3;
 
 /// More than any predictor has seen, and far from what overflows.

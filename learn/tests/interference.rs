@@ -1,4 +1,4 @@
-//! The model of interference: what it takes, gives, and cannot know.
+//! The model of interference.
 
 use learn::interference::{
     Curve, ITERATIONS_MS, InterferenceError, KINDS, Kept, Learner, Method, Model, Neighbours,
@@ -8,7 +8,7 @@ use policy::latency_model;
 
 const BATCHES: [u32; 4] = [1, 4, 16, 64];
 
-/// Twelve networks with as many convolutions and activations as their number says.
+/// Twelve networks with as many convolutions and activations as their number.
 fn neighbours(network: u32) -> Neighbours {
     let mut layers = [0; KINDS];
     layers[0] = 4 * network * network;
@@ -19,7 +19,7 @@ fn neighbours(network: u32) -> Neighbours {
     }
 }
 
-/// A service of 2 ms in batches of 1, which neighbours slow by a part that grows with their layers.
+/// A service of 2 ms in batches of 1, slowed by a part that grows with the layers.
 fn sample(network: u32, batch: u32) -> Sample {
     let neighbours = neighbours(network);
     let slowed = 1.0 + 0.1 * f64::from(neighbours.layers[0]).ln_1p();
@@ -85,7 +85,6 @@ fn a_network_that_was_never_measured_is_predicted_from_its_layers() {
     }
 }
 
-/// A batch between two measured ones is between both, relative to the service alone.
 #[test]
 fn a_batch_that_was_never_measured_is_predicted_from_those_beside_it() {
     let model = fitted(&samples(0..12));
@@ -108,8 +107,8 @@ fn timed(network: u32, batch: u32) -> Sample {
     sample
 }
 
-/// Whatever is asked: slopes do not rise, knees are at sampled shares, latencies are above 0 and no
-/// greater than what was learnt, all is finite.
+/// On any question slopes do not rise, knees are at sampled shares, latencies are above 0 and at
+/// most what was learnt, all is finite.
 #[test]
 fn predictions_are_latencies() {
     let networks = 0..9;
@@ -168,8 +167,8 @@ fn a_question_without_an_answer_is_refused() {
     }
 }
 
-/// Times are measured: no two are equal. If each time made a network, a method that memorises
-/// networks would be right on those left out.
+/// No two measured times are equal. If each made a network, a method that memorises networks would
+/// be right on those left out.
 #[test]
 fn what_networks_have_by_chance_is_not_learnt_from_times_that_jitter() {
     let by_chance = [3.0, -1.0, 2.0, -4.0, 1.0, 4.0, -3.0, 0.0, -2.0];
@@ -188,8 +187,7 @@ fn what_networks_have_by_chance_is_not_learnt_from_times_that_jitter() {
     assert_eq!(choice.method, Method::Mean, "{choice:?}");
 }
 
-/// Samples have no names: of two trainings with the same layers, one twice as hard on the service
-/// as the other, neither is remembered, and both are taken for the same.
+/// Of two trainings with the same layers, one is twice as hard on the service as the other.
 #[test]
 fn trainings_with_equal_features_get_equal_predictions() {
     let (soft, mut hard) = (samples(0..5), samples(0..5));
@@ -242,7 +240,6 @@ fn what_is_kept_gives_the_same_models_again() {
     assert_eq!(asked(&again), asked(&learner));
 }
 
-/// A thread fits while the old model serves.
 #[test]
 fn a_refit_can_be_made_elsewhere() {
     fn sent<T: Send + 'static>(_: &T) {}
@@ -294,7 +291,6 @@ fn a_sample_replaces_those_of_the_same_pair_measured_before() {
     assert_eq!(kept(&[None, None]), [None]);
 }
 
-/// A network that is measured over and over does not drive out the others.
 #[test]
 fn the_network_with_the_most_samples_is_forgotten_first() {
     let mut learner = learner();
@@ -340,7 +336,6 @@ fn services_and_settings_are_bounded() {
     }
 }
 
-/// The model of a service goes on with whatever is let in: at the bounds all is finite.
 #[test]
 fn one_wrong_sample_stops_no_model() {
     let mut learner = learner();

@@ -1,5 +1,4 @@
-//! The predictor through its public door: what is served, when forests are fitted, what a model
-//! file keeps.
+//! The predictor: which learner is served, when forests are fitted, and model files.
 
 use learn::features::{Field, Schema, Value};
 use learn::predictor::{Learner, Predictor, PredictorError, Settings};
@@ -28,7 +27,6 @@ fn sample(number: u64) -> (String, String, f64) {
     (network, gpu, (bits / 15 % 11) as f64)
 }
 
-/// Learns samples, and takes each refit in at once.
 fn learn(
     predictor: &mut Predictor,
     numbers: std::ops::Range<u64>,
@@ -117,7 +115,6 @@ fn a_name_that_the_forest_does_not_know_is_the_machine_s() {
     assert_eq!(served(&predictor, "a new one"), Learner::Machine);
 }
 
-/// The forest is not served for such samples, so its errors there say nothing against it.
 #[test]
 fn what_the_forest_cannot_know_does_not_count_against_it() {
     let mut predictor = predictor();
@@ -283,7 +280,6 @@ fn a_loaded_predictor_predicts_and_goes_on_to_the_bit() {
     assert_eq!(loaded.to_bytes(), predictor.to_bytes());
 }
 
-/// A small file; that it is right is checked above.
 fn file() -> Vec<u8> {
     let mut predictor = predictor();
     learn(&mut predictor, 0..40, product);

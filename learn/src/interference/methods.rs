@@ -1,5 +1,5 @@
-//! Three methods of regression behind one door. Features are standardised, each to a mean of 0 and
-//! a deviation of 1; features that are the same in all rows are left out.
+//! Three methods of regression behind one interface. Features are standardised to a mean of 0 and a
+//! deviation of 1; features that are the same in all rows are left out.
 
 use smartcore::linalg::basic::arrays::Array;
 use smartcore::linalg::basic::matrix::DenseMatrix;
@@ -42,10 +42,9 @@ const WEIGHT_MAX: f64 = 1.0;
 /// Where all kernels are 0, in deviations.
 const FAR: f64 = 1e6;
 
-/// Added to the diagonal of the kernels of all pairs, so that equal rows have a solution.
+/// Added to the diagonal of the kernels, so that equal rows have a solution.
 const JITTER: f64 = 1e-9;
 
-/// What a method found.
 #[derive(Debug)]
 pub(crate) struct Fitted {
     scaler: Scaler,
@@ -61,7 +60,6 @@ enum Function {
 }
 
 impl Fitted {
-    /// Fits these targets, whose mean is 0.
     pub(crate) fn fit(
         method: Method,
         rows: &[Vec<f64>],
@@ -90,7 +88,7 @@ impl Fitted {
         Ok(Self { scaler, function })
     }
 
-    /// The prediction for a row, which is as long as those of the fit.
+    /// The prediction for a row as long as those of the fit.
     pub(crate) fn predict(&self, row: &[f64]) -> f64 {
         let row = self.scaler.scaled(row);
         match &self.function {
@@ -105,7 +103,7 @@ impl Fitted {
     }
 }
 
-/// Means and deviations of those features that are not the same in all rows.
+/// Means and deviations of the features that differ between rows.
 #[derive(Debug)]
 struct Scaler {
     kept: Vec<(usize, f64, f64)>,
@@ -152,17 +150,15 @@ fn ridge(
     RidgeRegression::fit(&matrix(rows)?, &targets.to_vec(), parameters).map_err(refused)
 }
 
-/// Support vectors as a sum of kernels.
+/// Support vectors as a sum of kernels. smartcore's `SVR` borrows the samples and parameters of its
+/// fit, so a model that outlives them cannot hold one. Its function is a constant plus one kernel
+/// for each sample: the constant is the value far from all samples, and the weights follow from the
+/// values at the samples, by one system of linear equations.
 ///
-/// smartcore's `SVR` borrows the samples and parameters of its fit, so a model that outlives them
-/// cannot hold one. Its function is a constant plus one kernel for each sample. The constant is the
-/// value far from all samples, and the weights follow from the values at the samples, by one system
-/// of linear equations.
-///
-/// Of its kernels only this one is used: version 0.7.0 takes for the kernel of a sample and itself
-/// that of the whole matrix (`Optimizer::new`), which is 1 for radial basis functions whatever the
-/// rows, and wrong for a product. It also cuts rows to as many features as there are rows, so fewer
-/// rows than features are refused here.
+/// Only this kernel is used: version 0.7.0 takes for the kernel of a sample and itself that of the
+/// whole matrix (`Optimizer::new`), which is 1 for radial basis functions and wrong for a product.
+/// It also cuts rows to as many features as there are rows, so fewer rows than features are
+/// refused.
 #[derive(Debug)]
 struct KernelSum {
     rows: Vec<Vec<f64>>,
@@ -280,7 +276,6 @@ mod tests {
         }
     }
 
-    /// Neither method of smartcore takes them as they are.
     #[test]
     fn fewer_rows_than_features_are_refused_or_fitted_and_never_end_the_program() {
         let rows = vec![vec![1.0, 2.0, 0.5], vec![2.0, 1.0, 0.7]];

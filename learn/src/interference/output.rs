@@ -1,20 +1,20 @@
-//! One number that is predicted, such as the slope below the knee: the level of its batch, and what
-//! the neighbours add to it by the method that does best on networks that were left out.
+//! One predicted number, such as the slope below the knee: the level of its batch, and what the
+//! neighbours add to it by the method that does best on networks left out.
 //!
 //! # The level
 //!
-//! How a latency depends on the batch is the service's own affair, and is known wherever that batch
-//! was measured beside anything. So the mean over all samples of a batch is taken first, between
-//! two batches the straight line over the logarithm of the batch, and beyond the outer ones the
-//! nearest. Methods see what is left.
+//! How a latency depends on the batch is the service's own property, known wherever that batch was
+//! measured beside anything. So the level is the mean over all samples of a batch, between two
+//! batches the straight line over the logarithm of the batch, beyond the outer ones the nearest.
+//! Methods see the rest.
 //!
 //! # The choice
 //!
 //! Rows of one network differ by their batch alone, so random rows left out would be near copies of
-//! rows that were learnt, and the method that memorises best would win. Whole *networks* are left
-//! out instead, one after the other. A method that does not lower the mean's squared error by a
-//! tenth ([`GAIN_MIN`]) is not chosen: several are tried on few networks, and the best of several
-//! is better than the mean by chance alone.
+//! learnt ones, and the method that memorises best would win. Whole *networks* are left out
+//! instead, one after the other. A method that does not lower the mean's squared error by a tenth
+//! ([`GAIN_MIN`]) is not chosen: several are tried on few networks, and the best of several is
+//! better than the mean by chance alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::interference::{Batch, Settings};
 /// Fewest networks among which methods are compared. With two, one is learnt and one judged.
 pub const NETWORKS_MIN: usize = 3;
 
-/// Most parts into which the networks are divided, each of which is left out once.
+/// Most groups of networks, each of which is left out once.
 const FOLDS_MAX: usize = 10;
 
 /// A method is chosen that lowers the squared error of the mean by this part at least.
@@ -40,14 +40,12 @@ pub enum Features {
     LayerTime,
 }
 
-/// The features of a sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) batch: Batch,
     /// Rows of the same network have the same.
     pub(crate) network: usize,
     pub(crate) layers: Vec<f64>,
-    /// `None`: not known.
     pub(crate) layer_time: Option<Vec<f64>>,
 }
 
@@ -77,13 +75,12 @@ const MEAN: Choice = Choice {
     error: 1.0,
 };
 
-/// The fitted output.
 #[derive(Debug)]
 pub(crate) struct Output {
     level: Level,
     /// From layers alone.
     layers: Chosen,
-    /// From all that is known; `None`: the same.
+    /// From layers and times; `None`: the same.
     all: Option<Chosen>,
 }
 
@@ -91,13 +88,12 @@ pub(crate) struct Output {
 struct Chosen {
     choice: Choice,
     deviation: f64,
-    /// The least and the greatest offset from the level, in deviations, that was learnt.
+    /// The least and the greatest learnt offset from the level, in deviations.
     learnt: [f64; 2],
     fitted: Fitted,
 }
 
 impl Output {
-    /// Fits and chooses.
     pub(crate) fn fit(
         rows: &[&Row],
         targets: &[f64],
@@ -125,7 +121,6 @@ impl Output {
         self.level.at(row.batch) + chosen.offset(features)
     }
 
-    /// How it is predicted, with neighbours of which the time of an iteration is known or not.
     pub(crate) fn choice(&self, has_time: bool) -> Choice {
         let timed = self.all.as_ref().filter(|_| has_time);
         timed.unwrap_or(&self.layers).choice
@@ -152,7 +147,7 @@ impl Chosen {
         })
     }
 
-    /// What the neighbours add to the level. Never more than was learnt: a line goes on for ever,
+    /// The neighbours' offset from the level, never more than was learnt: a line goes on for ever,
     /// and targets are logarithms.
     fn offset(&self, features: &[f64]) -> f64 {
         let [least, most] = self.learnt;
@@ -160,7 +155,7 @@ impl Chosen {
     }
 }
 
-/// What is left of targets above their level, in deviations.
+/// Targets less their level, in deviations.
 fn left_of(level: &Level, rows: &[&Row], targets: &[f64]) -> (f64, Vec<f64>) {
     let left = rows.iter().zip(targets);
     let left: Vec<f64> = left
@@ -179,8 +174,8 @@ fn best(choices: impl Iterator<Item = Choice>) -> Choice {
         .unwrap_or(MEAN)
 }
 
-/// The methods but the mean, with their errors on networks left out. A method that refuses the
-/// samples is left out, and all are where the features are not known of all samples.
+/// The methods but the mean, with their errors on networks left out. Without a method that refuses
+/// the samples, and empty where the features are not known of all samples.
 fn judge(rows: &[&Row], targets: &[f64], features: Features, settings: &Settings) -> Vec<Choice> {
     let networks: BTreeSet<usize> = rows.iter().map(|row| row.network).collect();
     let networks: Vec<usize> = networks.into_iter().collect();
@@ -226,7 +221,6 @@ fn judge(rows: &[&Row], targets: &[f64], features: Features, settings: &Settings
     judged.collect()
 }
 
-/// The mean of each batch.
 #[derive(Debug)]
 struct Level {
     /// The logarithm of the batch, rising, and the mean.
@@ -275,7 +269,7 @@ mod tests {
         seed: 1,
     };
 
-    /// Of nine networks, whose first feature is their number; their targets are given.
+    /// Rows of nine networks, whose first feature is their number.
     fn rows(target: impl Fn(f64) -> f64) -> (Vec<Row>, Vec<f64>) {
         let (mut rows, mut targets) = (Vec::new(), Vec::new());
         for network in 0..9 {
@@ -307,7 +301,7 @@ mod tests {
         assert!(choice.error < 0.1, "{choice:?}");
     }
 
-    /// A forest could tell each network from the others, and would be right on rows left out.
+    /// A forest could recognise each network, and would be right on rows left out.
     #[test]
     fn what_networks_have_by_chance_is_not_learnt() {
         let by_chance = [3.0, -1.0, 2.0, -4.0, 1.0, 4.0, -3.0, 0.0, -2.0];
