@@ -1,10 +1,10 @@
-//! Arrival times of requests: closed loop, Poisson, in bursts, uniform, or read from a file.
-//!
-//! The simulator and the replay program for the software GPU share this source, so that equal seeds
-//! mean equal arrivals in both, in every phase and under every policy.
+//! Arrival times of requests: closed loop, Poisson, in bursts, uniform, or read from a file. The
+//! simulator and the replay program for the software GPU share this source, so that equal seeds
+//! mean equal arrivals in both, in every phase and under every policy. Times are ns from the run's
+//! start.
 //!
 //! Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload (absolute ms
-//! per task), or an absolute time in seconds per line. Times are ns from the run's start.
+//! per task), or an absolute time in seconds per line.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use crate::error::Error;
 /// Longest run, one day: bounds every list of arrivals.
 pub const SECONDS_MAX: f64 = 86_400.0;
 
-/// The common error of phases, of rates or traces.
 pub(crate) const OUT_OF_ORDER: &str = "the phases are out of order: expected ascending times";
 
 /// Shortest mean of a burst, and of the time between two.
@@ -37,8 +36,8 @@ pub enum Arrivals {
         /// Mean rate, requests per second.
         per_s: f64,
     },
-    /// Random arrivals during a burst, and none until the next one: a Markov-modulated Poisson
-    /// process of two states that begins with a burst.
+    /// Random arrivals during a burst, none between bursts: a Markov-modulated Poisson process of
+    /// two states that starts with a burst.
     Bursts {
         /// Mean rate within a burst, requests per second.
         per_s: f64,
@@ -143,8 +142,8 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals before `duration_ns`, one by one; `seed` determines random ones. They must have
-    /// been checked: a rate of 0 or less has no end.
+    /// The arrivals before `duration_ns`, one by one; `seed` determines random ones. Only for
+    /// checked arrivals: a rate of 0 or less has no end.
     #[must_use]
     pub fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.schedule_from(0, duration_ns, seed)
@@ -178,9 +177,9 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals of a file, stretched in time to a mean of `per_s` per second, and repeated. The
-    /// gap from the last of a list of times to the first of the next round is the mean gap. `None`:
-    /// they are of no file, or take no time.
+    /// The arrivals of a file, stretched in time to a mean of `per_s` per second, and repeated.
+    /// Rounds of a list of times are a mean gap apart. `None`: they are of no file, or span no
+    /// time.
     #[must_use]
     pub fn stretched(&self, per_s: f64) -> Option<Self> {
         let gaps_ns: Vec<f64> = match self {
@@ -278,7 +277,6 @@ pub struct Schedule {
     start_ns: u64,
     duration_ns: u64,
     index: u64,
-    /// The last arrival of an open loop, counted from the start of the job.
     last_ns: u64,
     /// The rest of the burst; `None` before the first one.
     burst_ns: Option<f64>,
@@ -299,8 +297,8 @@ impl Schedule {
         &self.arrivals
     }
 
-    /// When the next request arrives, ns after the start; `None` when none is left. `end_ns` is
-    /// when the previous one was complete (0 before the first), which only affects a closed loop.
+    /// When the next request arrives, ns after the start; `None` when none is left. Only a closed
+    /// loop uses `end_ns`, when the previous one was complete (0 before the first).
     pub fn next_ns(&mut self, end_ns: u64) -> Option<u64> {
         let from_ns = self.last_ns;
         let own_ns = match &self.arrivals {
@@ -325,7 +323,8 @@ impl Schedule {
         (at_ns < self.duration_ns).then_some(at_ns)
     }
 
-    /// When `requests` (may be fractional) have come since `from_ns`, at `per_s` before the phases.
+    /// When `requests` (may be fractional) have arrived since `from_ns`, at `per_s` before the
+    /// phases.
     fn after_ns(&self, mut from_ns: u64, mut per_s: f64, mut requests: f64) -> u64 {
         for phase in &self.phases {
             let within_ns = phase.start_ns.saturating_sub(from_ns);
@@ -340,7 +339,6 @@ impl Schedule {
         from_ns.saturating_add((requests / per_s * 1e9) as u64)
     }
 
-    /// Exponentially distributed with mean 1.
     fn exponential(&mut self) -> f64 {
         let uniform: f64 = self.random.random();
         -(1.0 - uniform).ln()
@@ -436,7 +434,7 @@ fn lines(text: &str) -> Result<Arc<[u64]>, Wrong> {
     }))
 }
 
-/// Times with their lines, if known; fails at the first descending one.
+/// Fails at the first descending time.
 fn ascending(
     times: impl Iterator<Item = Result<(Option<usize>, u64), Wrong>>,
 ) -> Result<Arc<[u64]>, Wrong> {
@@ -493,8 +491,8 @@ mod tests {
             off_s: 2.0,
         };
         let times = all(&bursts, 1_000_000_000_000, 3);
-        // 1000 s in cycles of 2.5 s with 50 requests each: a mean of 20 000; the number of bursts
-        // varies by a twentieth, and so do their lengths.
+        // 1000 s in cycles of 2.5 s with 50 requests each: a mean of 20 000; the number and the
+        // lengths of bursts vary by a twentieth.
         assert!((17_000..23_000).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -666,7 +664,6 @@ mod tests {
             "a.txt: gap 2: -0.1 s; expected 0 to 86400 s"
         );
         assert!(error("[0, 0]").contains("expected some time between"));
-        // Lines count as in an editor, with comments and blank lines.
         assert_eq!(
             error("# s\n1\n\n-1\n"),
             "a.txt:4: -1 s; expected 0 to 86400 s"

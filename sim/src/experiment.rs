@@ -57,7 +57,7 @@ impl Experiment {
     /// Its first fault.
     ///
     /// # Panics
-    /// When there is no such job: a bug of the caller.
+    /// If there is no such job.
     pub fn check_job(&self, job: usize) -> Result<(), Error> {
         self.check_arrivals(job)?;
         Program::all(&self.jobs[job], &self.device).map(drop)
@@ -77,14 +77,13 @@ impl Experiment {
             .run())
     }
 
-    /// Runs the job at index `job` alone and unscheduled, with its arrivals of [`Experiment::run`]:
-    /// what it gets from the device without the others.
+    /// Runs the job at index `job` alone and unscheduled, with its arrivals of [`Experiment::run`].
     ///
     /// # Errors
     /// As [`Experiment::check`].
     ///
     /// # Panics
-    /// When there is no such job: a bug of the caller.
+    /// If there is no such job.
     pub fn run_solo<O: Observer + ?Sized>(
         &self,
         job: usize,

@@ -1,8 +1,7 @@
-//! The host: delays between the jobs' threads, the driver and the daemon.
-//!
-//! A job has one thread by default. The thread launches asynchronously and runs ahead of the device
-//! until the driver's queue is full or a scheduler holds it; at the end of each request it
-//! synchronises. All delays are constants, so that arrivals are a run's only randomness.
+//! The host: delays between the jobs' threads, the driver and the daemon. A job has one thread by
+//! default. It launches asynchronously and runs ahead of the device until the driver's queue is
+//! full or a scheduler holds it; at the end of each request it synchronises. All delays are
+//! constants, so that arrivals are a run's only randomness.
 //!
 //! # Sources of the defaults
 //!
@@ -58,20 +57,20 @@ pub struct HostModel {
     /// Longest wait of a best-effort launch; then it goes.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub max_hold_ns: u64,
-    /// The extra delay until the daemon learns of any completion: its own thread or the helper is
-    /// not scheduled, or the event is slow. 0 by default.
+    /// Extra delay until the daemon learns of any completion: its thread or the helper is not
+    /// scheduled, or the event is slow. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub completion_delay_ns: u64,
-    /// The length of a stall of the daemon, at most 5 s (clients take a longer silence for its
-    /// death), once in [`HostModel::stall_every_ns`]. Best-effort launches that wait meanwhile go
-    /// by [`HostModel::max_hold_ns`]. 0 by default.
+    /// Length of a stall of the daemon, at most 5 s (clients take a longer silence for its death),
+    /// once in [`HostModel::stall_every_ns`]. Best-effort launches that wait meanwhile go by
+    /// [`HostModel::max_hold_ns`]. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub stall_ns: u64,
     /// The period of stalls; the first one begins after this time.
     #[serde(deserialize_with = "whole::<_, _, 1, NS_MAX>")]
     pub stall_every_ns: u64,
     /// How far the clock of daemon and clients jumps ahead, as after a guest was stopped, once in
-    /// [`HostModel::clock_jump_every_ns`]. It is monotonic: it never jumps back. 0 by default.
+    /// [`HostModel::clock_jump_every_ns`]. It is monotonic. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub clock_jump_ns: u64,
     /// The period of jumps; the first one comes after this time.
@@ -134,7 +133,6 @@ impl HostModel {
         at_ns + (self.stall_ns - into_ns)
     }
 
-    /// The clock of daemon and clients at `now_ns`.
     pub(crate) const fn clock_ns(&self, now_ns: u64) -> u64 {
         let jumps = now_ns / self.clock_jump_every_ns;
         now_ns.saturating_add(jumps.saturating_mul(self.clock_jump_ns))

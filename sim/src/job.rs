@@ -72,10 +72,10 @@ pub struct Job {
     pub trace: Arc<Trace>,
     /// Later traces, in order.
     pub trace_phases: Vec<TracePhase>,
-    /// Batches in which its requests are answered, instead of one by one with [`Job::trace`]; that
+    /// Batches in which its requests are answered, instead of one by one with [`Job::trace`], which
     /// is then the first batch's. The policy selects one
-    /// ([`Scheduler::batch`](crate::Scheduler::batch)), by default the first. A batch begins when
-    /// all of its requests are there.
+    /// ([`Scheduler::batch`](crate::Scheduler::batch)), by default the first. A batch starts when
+    /// all of its requests have arrived.
     pub batches: Vec<Batch>,
     /// When requests arrive.
     pub arrivals: Arrivals,
@@ -85,24 +85,24 @@ pub struct Job {
     pub memory_bytes: Option<u64>,
     /// Its copies across the bus.
     pub copies: Copies,
-    /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns): the gap depends on
-    /// the framework as well as on the host. `None` is the host's.
+    /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns), as the gap depends on
+    /// the framework, too. `None` is the host's.
     pub launch_gap_ns: Option<u64>,
     /// Launching threads, 1 to [`THREADS_MAX`], in turn and each at its own pace, so that as many
-    /// launches may wait at a gate at once. Two on the legacy stream are PyTorch's: one calls
+    /// launches may wait at a gate at once. PyTorch has two on the legacy stream: one calls
     /// forward, the other is autograd's.
     pub threads: u32,
-    /// Its first request comes at this time after the start of the run or later, ns; it is attached
-    /// from the start. Arrivals count from here.
+    /// Its first request arrives at this time after the start of the run or later, ns, where
+    /// arrivals count from; it is attached from the start.
     pub start_ns: u64,
-    /// When its process is killed, ns after the start, in any state. Work on the device is
-    /// completed, because kernels cannot be recalled; all other work is lost.
+    /// When its process is killed, ns after the start, in any state. Work on the device completes,
+    /// because kernels cannot be recalled; all other work is lost.
     pub death_ns: Option<u64>,
     /// For a high-priority job: its process reports when a request arrived, begins and ends;
     /// otherwise requests are inferred from its launches.
     pub marks: bool,
-    /// Kernel durations reported to policies instead of the true ones, ns, by place in the trace
-    /// and then in those of its phases: the learnt durations of an earlier run
+    /// Kernel durations reported to policies instead of the true ones, ns, by place in the trace,
+    /// then in those of its phases: learnt by an earlier run
     /// ([`JobOutcome::learnt`](crate::JobOutcome)).
     pub told_ns: Vec<(usize, u64)>,
     /// For a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].

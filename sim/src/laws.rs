@@ -1,7 +1,6 @@
 //! The laws beside the policy in a daemon's configuration: a throttle (`[throttle]`), and
-//! best-effort work's share of the GPU (`[share]`).
-//!
-//! The device is read every [`PERIOD_NS`], as by the daemon, in whole per cent of that time.
+//! best-effort work's share of the GPU (`[share]`). The device is read every [`PERIOD_NS`], as by
+//! the daemon, in whole per cent of that time.
 //!
 //! A dynamic share is known from the start, as after a quarter of an hour with the same
 //! high-priority jobs: x is their traces' use of the SMs at their rates. It stays constant in the
@@ -42,10 +41,8 @@ const PERIOD_NS: u64 = 200_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Best-effort jobs' share of the GPU in this experiment, per cent; `None` without one.
-///
-/// # Errors
-/// A job's trace is invalid for the device.
+/// Best-effort jobs' share of the GPU, per cent; `None` without one. An error: a job's trace is
+/// invalid for the device.
 pub(crate) fn be_percent(experiment: &Experiment) -> Result<Option<u32>, Error> {
     let Some(mode) = experiment.policy.laws(&experiment.laws).share else {
         return Ok(None);
@@ -82,14 +79,12 @@ fn used_per_s(experiment: &Experiment, index: usize, job: &Job) -> Result<f64, E
     Ok(sm_ns * requests as f64 / seconds)
 }
 
-/// The reader of the device.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) next_ns: u64,
     by_sm_activity: bool,
     clock_max_mhz: u32,
     sms: u32,
-    /// The use as of the last reading.
     before: Utilisation,
     at_ns: u64,
 }

@@ -1,9 +1,7 @@
-//! Policies on the device model, in virtual time.
-//!
-//! An [`Experiment`] defines the jobs, the device, the policy and the duration; [`Experiment::run`]
-//! simulates it and returns what each job got. The device is [`softgpu::Gpu`], the policies are
-//! those of [`policy`], the daemon's own source; between them stand models of the host
-//! ([`HostModel`]) and of daemon and library (`schedulers`).
+//! Policies on the device model, in virtual time. An [`Experiment`] defines the jobs, the device,
+//! the policy and the duration; [`Experiment::run`] simulates it and returns what each job got. The
+//! device is [`softgpu::Gpu`], the policies are those of [`policy`], the daemon's own source;
+//! between them are models of the host ([`HostModel`]) and of daemon and library (`schedulers`).
 //!
 //! | module | noun |
 //! |---|---|
@@ -20,8 +18,8 @@
 //! | [`targets`] | whether a target was held |
 //! | [`outcome`], [`observer`] | the result of a run, and its observers |
 //!
-//! No clock, no thread, no IO except reading named files; deterministic: equal experiments have
-//! equal outcomes, to the byte. Times are ns of virtual time from the start of the run.
+//! No clock, no thread, no IO except reading named files; equal experiments have equal outcomes, to
+//! the byte. Times are ns of virtual time from the start of the run.
 
 pub mod arrivals;
 pub mod error;

@@ -1,7 +1,6 @@
-//! Loads traces from files or built-in workloads.
-//!
-//! A trace is named by a path (an Orion file or a Pillion trace, by content) or by `NAME` or
-//! `NAME@BATCH` of a built-in workload, which is computed for the device. Files have precedence.
+//! Loads traces from files or built-in workloads. A trace is named by a path (an Orion file or a
+//! Pillion trace, by content) or by `NAME` or `NAME@BATCH` of a built-in workload, which is
+//! computed for the device. Files have precedence.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
-//! Observers of a run: a timeline, a test.
-//!
-//! [`Experiment::run`](crate::Experiment::run) is generic over it, so that an empty one is free.
+//! Observers of a run: a timeline, a test. [`Experiment::run`](crate::Experiment::run) is generic
+//! over it, so that an empty one is free.
 
 use softgpu::OpKind;
 

@@ -1,7 +1,6 @@
-//! The outcome of a run.
-//!
-//! Latencies are kept one by one, because quantiles are of values that occurred (nearest rank).
-//! Rates are completed requests ÷ time until the last completion. Both are as in the demo.
+//! The outcome of a run. Latencies are kept one by one, because quantiles are of values that
+//! occurred (nearest rank). Rates are completed requests ÷ time until the last completion. Both are
+//! as in the demo.
 
 use policy::{SloView, Taught};
 use profiler::quantile::nearest_rank;

@@ -1,17 +1,14 @@
-//! Errors of profiles: how the policies' knowledge of kernels differs from the kernels.
-//!
-//! The device runs kernels as their traces have them; only the durations, classes and SM needs that
-//! policies see change, and so does the charge for a launch. The affected kernels are drawn once
-//! for each kernel of each job from the run's seed, with one draw for each kind of error, so that a
-//! greater share affects the kernels of a smaller one and further ones.
+//! Errors of profiles: how the policies' knowledge of kernels differs from the kernels. The device
+//! runs kernels as their traces have them; only the durations, classes and SM needs that policies
+//! see change, and so does the charge for a launch. The affected kernels are drawn once for each
+//! kernel of each job from the run's seed, with one draw for each kind of error, so that a greater
+//! share affects the kernels of a smaller one and further ones. A clairvoyant policy asks no
+//! profile and gets the truth.
 //!
 //! An *unknown* kernel is as `libpillion.so` treats one without a profile: no class, the duration
 //! that the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the driver's SM need.
-//!
 //! Alternatively classes are estimated from names and shapes, as `libpillion.so` does for kernels
 //! without a profile ([`profiler::family`]); the other errors apply to those.
-//!
-//! A clairvoyant policy gets the truth, because it asks no profile.
 
 use policy::Class;
 use profiler::family::{self, Launch};
@@ -85,8 +82,8 @@ impl ProfileErrors {
         of: None,
     };
 
-    /// Changes the policies' knowledge of a program's kernels; the program is the job's, made of
-    /// this trace, on a device of `device_sms` SMs. `seed` is that of the job's arrivals.
+    /// Changes the policies' knowledge of the kernels of a job's program, made of this trace, on a
+    /// device of `device_sms` SMs. `seed` is that of the job's arrivals.
     pub(crate) fn tell(
         &self,
         (trace, program): (&Trace, &mut Program),
@@ -100,7 +97,7 @@ impl ProfileErrors {
         if self.classes == Classes::Estimated {
             estimate((trace, program), job.class, device_sms);
         }
-        // Its own stream of random numbers: the job's arrivals stay the same.
+        // A separate stream of random numbers: the job's arrivals stay the same.
         let mut random = Pcg64::seed_from_u64(seed ^ SALT);
         for resolved in &mut program.kernels {
             let [wrong, flipped, unknown]: [f64; 3] = std::array::from_fn(|_| random.random());

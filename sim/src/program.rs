@@ -11,26 +11,23 @@ use crate::job::Job;
 pub(crate) enum Step {
     /// A launch: index of its kernel in [`Program::kernels`], and its place in the trace.
     Launch { kernel: u32, place: u32 },
-    /// A copy of the input or of the output.
     Copy {
         direction: CopyDirection,
         bytes: u64,
     },
 }
 
-/// A kernel as device and policy see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) shape: KernelShape,
     pub(crate) kernel: Kernel,
 }
 
-/// What one request of a job does, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// Requests that begin from then on use it, ns after the start of the run.
+    /// Requests that begin from here on use it, ns after the start of the run.
     pub(crate) start_ns: u64,
-    /// Kernels of the job's earlier programs: its own are numbered from there.
+    /// Kernels of the job's earlier programs, which precede its own.
     pub(crate) kernels_before: u32,
     pub(crate) kernels: Vec<Resolved>,
     pub(crate) steps: Vec<Step>,
@@ -61,20 +58,14 @@ impl Program {
         each.sum()
     }
 
-    /// The job's program on `device`, before its phases.
-    ///
-    /// # Errors
-    /// The trace has no launch, names missing kernels, is another device's, or has a kernel that
-    /// the device cannot run.
+    /// The job's program on `device`, before its phases. Errors: the trace has no launch, names
+    /// missing kernels, is another device's, or has a kernel that the device cannot run.
     pub(crate) fn new(job: &Job, device: &Device) -> Result<Self, Error> {
         Self::of_trace(job, &job.trace, device)
     }
 
     /// The job's programs on `device`, each with its trace: the first, those of its phases by their
-    /// beginning, those of its batches but the first.
-    ///
-    /// # Errors
-    /// As [`Program::new`].
+    /// start, those of its batches but the first. Errors as of [`Program::new`].
     pub(crate) fn all<'j>(job: &'j Job, device: &Device) -> Result<Vec<(&'j Trace, Self)>, Error> {
         let mut programs = vec![(&*job.trace, Self::new(job, device)?)];
         let mut kernels_before = job.trace.kernels.len();
@@ -121,7 +112,6 @@ impl Program {
         })
     }
 
-    /// The device operation of the step at `index`.
     pub(crate) fn op(&self, index: usize) -> Op {
         match self.steps[index] {
             Step::Launch { kernel, .. } => Op::Kernel {
@@ -172,7 +162,6 @@ fn check_trace(job: &Job, trace: &Trace, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kernel for the device model.
 pub(crate) fn shape_of(kernel: &TraceKernel) -> KernelShape {
     let product = |sides: &[u32; 3]| {
         let sides = sides.iter().map(|&side| u64::from(side));
@@ -189,7 +178,6 @@ pub(crate) fn shape_of(kernel: &TraceKernel) -> KernelShape {
     }
 }
 
-/// The kernel for a policy, from a correct profile.
 fn kernel_of(kernel: &TraceKernel) -> Kernel {
     Kernel {
         class: class_of(kernel.class),

@@ -4,14 +4,13 @@
 //! *software queue*, in order; the scheduler decides when the one at the head goes to the device
 //! ([`Issue`]). The queue holds [`Scheduler::queue_depth`] launches; a thread that fills it waits
 //! in its call until one has gone. With depth 1, the default, a launch call therefore returns when
-//! its launch has gone, as in Pillion's library and in Orion's.
-//!
-//! At the head copies go at once, unless the scheduler holds them ([`Scheduler::admits_copy`]).
+//! its launch has gone, as in Pillion's library and in Orion's. At the head copies go at once,
+//! unless the scheduler holds them ([`Scheduler::admits_copy`]).
 //!
 //! At each instant with an event the world calls `handle_` for the events (device before host),
-//! then [`Scheduler::poll`] once. It also calls `poll` at [`Scheduler::next_wake_ns`]. The world
-//! reports everything at once: a scheduler has to delay by itself what it learns late in reality
-//! (completions, other processes' launches).
+//! then [`Scheduler::poll`] once; it also polls at [`Scheduler::next_wake_ns`]. The world reports
+//! everything at once: the scheduler itself delays what it learns late in reality (completions,
+//! other processes' launches).
 
 use policy::{Kernel, SloView, Taught};
 use softgpu::{Gpu, StreamId};
@@ -161,8 +160,8 @@ pub trait Scheduler {
         true
     }
 
-    /// Appends the launches that go now to `issues`, which is empty. A client must not be named
-    /// more often than it has launches in its queue.
+    /// Appends the launches that go now to `issues`, which is empty. Names a client at most as
+    /// often as it has launches in its queue.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
     /// The batch in which a client's next requests are answered, by place in
@@ -205,8 +204,8 @@ pub trait Scheduler {
         None
     }
 
-    /// The rule that holds the launch at the head of the client's queue, as a word of the policy
-    /// for display. Called after a poll that did not issue the launch.
+    /// The rule that holds the launch at the head of the client's queue, for display. Called after
+    /// a poll that did not issue the launch.
     fn rule(&self, client: ClientId) -> &'static str {
         let _ = client;
         "held"

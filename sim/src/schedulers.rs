@@ -118,7 +118,6 @@ impl PolicySpec {
         })
     }
 
-    /// Checks that it is meaningful for these jobs.
     fn check(&self, experiment: &Experiment) -> Result<(), Error> {
         if self.needs_mps() && experiment.gpu.sharing == Sharing::TimeSlice {
             return Err(Error::Policy(format!(
@@ -170,7 +169,7 @@ fn leased(
     Ok(Box::new(Leased::new(policy, known_latency_ns, experiment)))
 }
 
-/// The least solo duration of a high-priority request, as a profiler measures beforehand.
+/// The least solo duration of a high-priority request, as a profiler measures it.
 fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
     let mut least_ns: Option<u64> = None;
     for (index, job) in high_priority(experiment) {
@@ -181,7 +180,6 @@ fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
     Ok(least_ns)
 }
 
-/// The solo duration of a request of the job at that index.
 pub(crate) fn solo_ns(experiment: &Experiment, index: usize, program: &Program) -> u64 {
     Plan::new(experiment, index, program, 0.0).request_ns()
 }

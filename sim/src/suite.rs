@@ -1,6 +1,5 @@
-//! Suites: related experiments, as built-in scenario files. One is published ([`published`]).
-//!
-//! A suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are read
+//! Suites: related experiments, as built-in scenario files. One is published ([`published`]). A
+//! suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are read
 //! from a folder; where they are missing, the built-in workload or the arrivals of that name
 //! replace them, and the suite states so.
 
@@ -21,14 +20,12 @@ pub struct Suite {
     pub about: &'static str,
     /// Its experiments, in order.
     pub parts: &'static [Part],
-    /// One of its recorded files, if it has any; where this is missing, all are.
+    /// One of its recorded files, if any; where this is missing, all are.
     data: Option<&'static str>,
-    /// The reduction for a quick suite.
     quick: Quick,
     publication: Option<Publication>,
 }
 
-/// The length of a quick suite's runs.
 #[derive(Clone, Copy, Debug)]
 enum Quick {
     /// A minute of device time at most.
@@ -107,7 +104,6 @@ const WARMUP_TENTH: u32 = 150;
 /// Longest run of a tenth: requests of 50 ms at a fifth of the time would take a third of all.
 const TENTH_NS_MAX: u64 = 120_000_000_000;
 
-/// An empty folder.
 const NOWHERE: &str = "/dev/null";
 
 impl Suite {

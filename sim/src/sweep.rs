@@ -1,20 +1,17 @@
 //! Sweeps: a scenario file becomes one document for each combination of swept values.
-//!
 //! ```toml
 //! [sweep]
 //! policy.name = ["mps", "orion"]
 //! "policy.dur_threshold_pct" = [1, 2.5, 5]
 //! jobs.be = [{ trace = "resnet50-training" }, { trace = "bert-base-training", memory = "4 GiB" }]
 //! ```
-//!
 //! A path names a key (`seconds`, `gpu.block_priority`), a key of a job by the job's name or number
 //! (`jobs.be.rate`, `jobs.0.rate`), or a whole table: a value that is a table is merged over it, so
 //! that related keys are swept together. In such a table `label` is its name in results. A table
 //! with the name of a policy replaces `[policy]`, because numbers are of one policy. `file` stands
 //! for the whole file: its values are tables of paths and their values, so that one sweep can go
-//! through changes in different places. Several paths are a product, the first varying slowest.
-//!
-//! A swept value keeps its place in the file: faults are reported there.
+//! through changes in different places. Several paths are a product, the first varying slowest. A
+//! swept value keeps its place in the file: faults are reported there.
 
 use std::borrow::Cow;
 
@@ -31,7 +28,6 @@ const LABEL: &str = "label";
 
 const WHOLE: &str = "file";
 
-/// One swept path.
 #[derive(Debug)]
 pub(crate) struct Axis<'i> {
     path: Vec<String>,
@@ -48,7 +44,6 @@ pub struct Swept {
     pub value: String,
 }
 
-/// One document of a sweep.
 #[derive(Debug)]
 pub(crate) struct Combination<'i> {
     pub(crate) document: DeTable<'i>,
@@ -269,7 +264,6 @@ fn lay_file<'i>(
     Some(())
 }
 
-/// Sets a key of a job's table, such as a synthetic trace.
 fn lay_in_job<'i>(
     reader: &mut Reader<'_>,
     job: &mut DeTable<'i>,

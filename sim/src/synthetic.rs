@@ -1,9 +1,8 @@
-//! Synthetic jobs: launches of one kernel with a given length.
-//!
-//! For questions that no recording answers, such as how long a best-effort kernel may be before the
-//! high-priority job notices. The kernel fills the device: its blocks run in waves of as many as
-//! fit, and a wave takes `block_ns`. A kernel of one wave cannot be displaced before its end,
-//! despite priorities; one of many gives way after each block.
+//! Synthetic jobs: launches of one kernel with a given length, for questions that no recording
+//! answers, such as how long a best-effort kernel may be before the high-priority job notices. The
+//! kernel fills the device: its blocks run in waves of as many as fit, and a wave takes `block_ns`.
+//! A kernel of one wave cannot be displaced before its end, despite priorities; one of many gives
+//! way after each block.
 
 use profiler::{ResourceClass, Trace, TraceKernel};
 use softgpu::{Device, KernelShape};

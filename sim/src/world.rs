@@ -1,8 +1,7 @@
-//! The event loop of a run: the device, the jobs' threads and the scheduler.
-//!
-//! At each instant: the device's completions, in its order; what reaches the device after the
-//! launch latency; the threads' actions, by place of their jobs; then the scheduler is polled and
-//! its issues go. Nothing happens between instants.
+//! The event loop of a run: the device, the jobs' threads and the scheduler. At each instant: the
+//! device's completions, in its order; what reaches the device after the launch latency; the
+//! threads' actions, by place of their jobs; then the scheduler is polled and its issues go.
+//! Nothing happens between instants.
 //!
 //! A thread's request is: the copy of its input, every launch of its trace in order, the copy of
 //! its output, a synchronisation. Calls are asynchronous; a call returns when its launch is in the
@@ -28,21 +27,17 @@ use crate::outcome::{JobOutcome, Outcome, Share};
 use crate::program::{Program, Step};
 use crate::scheduler::{ClientId, ClientState, Issue, Launch, Restart, Scheduler, SmShare, State};
 
-/// A run in progress.
 pub(crate) struct World<'a, O: ?Sized> {
     gpu: Gpu,
     sms: u32,
     host: HostModel,
     clients: Vec<Client>,
-    /// The scheduler's view of them.
     states: Vec<ClientState>,
     scheduler: Box<dyn Scheduler>,
     observer: &'a mut O,
     now_ns: u64,
     give_up_ns: u64,
-    /// Client by number of its stream.
     by_stream: Vec<usize>,
-    /// Buffers of a poll.
     issues: Vec<Issue>,
     restarts: Vec<Restart>,
 }
@@ -50,15 +45,11 @@ pub(crate) struct World<'a, O: ?Sized> {
 /// A job's thread and queues. Positions index a request's steps, with `done <= head <= made`.
 struct Client {
     program: Arc<Program>,
-    /// The program's kernels on the device.
     kernels: Arc<[KernelId]>,
-    /// Programs of later phases, with their kernels.
     later: VecDeque<Prepared>,
     /// Programs of its batches, with the number of requests each answers.
     batches: Vec<(u32, Prepared)>,
-    /// The size of the current batch.
     batch: u32,
-    /// The arrivals of the batch's requests but the first.
     more_arrivals_ns: Vec<u64>,
     /// A pending restart of its process, at the end of the current request.
     restart: Option<Restart>,
@@ -93,12 +84,10 @@ struct Client {
 
 type Prepared = (Arc<Program>, Arc<[KernelId]>);
 
-/// The state of a job's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
     /// Begins a request when it acts.
     Resting,
-    /// Makes the next step when it acts.
     Launching,
     /// Waits in a call for room in a queue.
     InCall,
@@ -106,11 +95,9 @@ enum Thread {
     Synchronising,
     /// They are complete, which it notices when it acts.
     Noticing,
-    /// No request is left.
     Ended,
 }
 
-/// The launch at the head of the software queue was held.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     rule: &'static str,
@@ -118,7 +105,6 @@ struct Hold {
 }
 
 impl<'a, O: Observer + ?Sized> World<'a, O> {
-    /// The world of `experiment` with the jobs at the indices `jobs` in it.
     pub(crate) fn new(
         experiment: &Experiment,
         jobs: &[usize],
@@ -267,7 +253,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         Some(next_ns)
     }
 
-    /// Handles everything at this instant.
     fn step(&mut self, completions: &mut Vec<Completion>) {
         for completion in completions.drain(..) {
             self.handle_completion(&completion);
@@ -403,7 +388,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self.try_return(place);
     }
 
-    /// Issues the copies at the head of the software queue, if they may go.
     fn issue_copies(&mut self, place: usize) {
         while let client = &mut self.clients[place]
             && client.head < client.made
@@ -420,7 +404,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Lets the thread's call return if it may.
     fn try_return(&mut self, place: usize) {
         let client = &mut self.clients[place];
         let on_device = client.head - client.done;
@@ -474,7 +457,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         client.rest(free_ns);
     }
 
-    /// Restarts processes, those at no request at once.
     fn take_restarts(&mut self) {
         let mut restarts = std::mem::take(&mut self.restarts);
         self.scheduler.take_restarts(&mut restarts);
@@ -550,7 +532,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             .expect("the stream is open and the kernel was prepared");
     }
 
-    /// Records which launches are held, and by which rule.
     fn note_holds(&mut self) {
         for (place, client) in self.clients.iter_mut().enumerate() {
             let Some(launch) = &self.states[place].head else {

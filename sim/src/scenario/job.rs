@@ -25,7 +25,6 @@ use crate::job::{Batch, Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase}
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
-/// Arrivals that are not from a file.
 pub(crate) const ARRIVALS: [&str; 4] = ["closed", "poisson", "bursts", "uniform"];
 /// Default number of launches of a synthetic job's request.
 const LAUNCHES_DEFAULT: u64 = 100;
@@ -50,7 +49,6 @@ pub(super) struct JobSection {
     phases: Vec<PhaseSection>,
     on_s: Option<Seconds>,
     off_s: Option<Seconds>,
-    /// Lists in a file of arrivals.
     arrivals_stream: Option<Whole<0, 10_000>>,
     #[serde(default)]
     stretch: bool,
@@ -100,7 +98,6 @@ enum Source {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadeSection {
-    /// The longest is a second.
     kernel_us: Decimal<1_000_000>,
     block_us: Option<Decimal<1_000_000>>,
     #[serde(default, deserialize_with = "resource_class")]
@@ -148,7 +145,6 @@ impl<'de> Visitor<'de> for SourceVisitor {
     }
 }
 
-/// Reads jobs that run on `device`.
 pub(super) struct JobReader<'r, 'f, 'i> {
     pub(super) reader: &'r mut Reader<'f>,
     pub(super) document: &'r DeTable<'i>,
@@ -158,7 +154,6 @@ pub(super) struct JobReader<'r, 'f, 'i> {
 }
 
 impl JobReader<'_, '_, '_> {
-    /// All jobs, or `None` with the faults.
     pub(super) fn jobs(&mut self, sections: Vec<Table<JobSection>>) -> Option<Vec<(Job, Shown)>> {
         // All jobs are read before a fault ends it, so that all faults are found.
         let sections = sections.into_iter().enumerate();
@@ -232,7 +227,6 @@ impl JobReader<'_, '_, '_> {
         Some((job, shown))
     }
 
-    /// The batches in which requests are answered, with their traces' names in results.
     fn batches(&mut self, index: usize, job: &JobSection) -> Option<Vec<(String, Batch)>> {
         if job.batches.is_empty() {
             return Some(Vec::new());
@@ -251,7 +245,6 @@ impl JobReader<'_, '_, '_> {
         batches.collect()
     }
 
-    /// The changes of the trace: time, the trace's name, and the trace.
     fn trace_phases(
         &mut self,
         index: usize,
@@ -281,7 +274,7 @@ impl JobReader<'_, '_, '_> {
         is_right.then_some(found)
     }
 
-    /// One trace, or the first available one of a list; its place is `key` in the job.
+    /// One trace, or the first available one of a list; `key` is its place in the job.
     fn trace(&mut self, index: usize, key: &str, source: &Source) -> Option<(String, Arc<Trace>)> {
         let names = match source {
             Source::Named(names) => names,
@@ -325,7 +318,7 @@ impl JobReader<'_, '_, '_> {
         Some((synthetic.name(), trace))
     }
 
-    /// A text, or a list's first one that is no path or an existing one, else the last; its place.
+    /// A text, or of a list the first that is no path or an existing one, else the last; its place.
     fn first_there_is<'t>(
         &mut self,
         index: usize,

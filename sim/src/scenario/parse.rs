@@ -63,7 +63,7 @@ pub(super) fn parse(
     reader.finish(Some(scenarios))
 }
 
-/// A file of one combination. The numbers of its policy are read separately ([`Parser::policy`]).
+/// A file of one combination, without the numbers of its policy ([`Parser::policy`]).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -107,13 +107,10 @@ struct GpuSection {
     block_priority: Option<bool>,
     #[serde(deserialize_with = "dispatch")]
     dispatch: Option<Dispatch>,
-    /// Nothing is learnt beyond a factor of a thousand.
     contention: Option<Decimal<1_000>>,
-    /// Models clock, power and heat, instead of a constant clock.
     governor: bool,
 }
 
-/// As a daemon's.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ThrottleSection {
@@ -122,7 +119,7 @@ struct ThrottleSection {
     clock_mhz: Option<Whole<100, 10_000>>,
 }
 
-/// As a daemon's, without its mode: it is dynamic without a percentage.
+/// As a daemon's, without its mode: dynamic without a percentage.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ShareSection {
@@ -389,7 +386,6 @@ fn first_too_many(experiment: &Experiment) -> usize {
     place.unwrap_or(0)
 }
 
-/// The accepted values, in words.
 fn wanted(param: &Param) -> String {
     let (least, most) = (param.least, param.most);
     match param.key {
@@ -400,7 +396,6 @@ fn wanted(param: &Param) -> String {
     }
 }
 
-/// A number as written, whole or with a fraction.
 fn number_of(value: &Value<'_>) -> Option<f64> {
     let number: f64 = match value.get_ref() {
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().parse().ok()?,

@@ -16,7 +16,6 @@ pub(super) enum Size {
 }
 
 impl Size {
-    /// Bytes; percentages are of `whole_bytes`.
     pub(super) fn bytes_of(&self, whole_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => *bytes,
@@ -25,14 +24,13 @@ impl Size {
     }
 }
 
-/// A text that is a size, absolute or relative.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     settings::text(deserializer, "a size", |text| {
         parse_size(text, 0).map(|_| text.to_owned()).ok_or(None)
     })
 }
 
-/// Bytes of `text`: a whole number, one with KiB, MiB or GiB, or a percentage of `whole_bytes`.
+/// A whole number, one with KiB, MiB or GiB, or a percentage of `whole_bytes`.
 fn parse_size(text: &str, whole_bytes: u64) -> Option<u64> {
     let text = text.trim();
     let end = text

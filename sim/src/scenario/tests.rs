@@ -439,7 +439,6 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
     );
 }
 
-/// A sweep through changes in several places, and of a synthetic trace.
 const DISTURBED: &str = r#"
 seconds = 2
 
@@ -545,7 +544,7 @@ fn what_is_wrong_in_a_sweep_of_the_file_is_found_at_its_value() {
 
 #[test]
 fn what_is_wrong_with_a_job_is_at_that_job_and_all_of_it_is_found() {
-    // Faults begin with the file's name; nothing is read from it.
+    // The file does not exist: faults only name it.
     let folder = tempfile::tempdir().unwrap();
     let kernel = "class=compute grid=9,1,1 block=256,1,1 shared_bytes=98304 registers=64 sm_needed=9 \
                   block_ns=5000 duration_ns=5000 compute_demand=0.5 bandwidth_demand=0.2 source=\"big\" name=\"big\"";

@@ -1,5 +1,5 @@
-//! `streams`, `stream-priority`, `mps`, `mps-priority`: every launch goes at once, and only the
-//! clients' placement on the device differs. The baselines without a scheduler.
+//! `streams`, `stream-priority`, `mps`, `mps-priority`, the baselines without a scheduler: every
+//! launch goes at once, and only the clients' placement on the device differs.
 
 use crate::scheduler::{ClientId, Issue, Placement, Scheduler, State};
 

@@ -5,11 +5,9 @@
 //!
 //! *Inner loop.* At the end of each period (4 s), from the mean l of its requests, the target L,
 //! and the previously identified slope m < 0 of the mean over the sleep:
-//!
 //! ```text
 //! s += (L − l)/m      within 0 to 1 s
 //! ```
-//!
 //! *Outer loop.* In every 25th period, if l is off by more than 2 %, the share p of best-effort
 //! jobs follows the same law with the slope of the mean over the share, `p += (L − l)/m_p` within 1
 //! to 100 %, and they are restarted. That loop is "similar and so omitted" in the paper. The
@@ -39,9 +37,7 @@ pub(super) struct GpuColo {
     sleep_ms: f64,
     /// Of best-effort jobs, per cent.
     share_pct: f64,
-    /// By [`ClientId`].
     classes: Vec<JobClass>,
-    /// The end of each one's sleep.
     asleep_ns: Vec<u64>,
     restarts: Vec<Restart>,
 }

@@ -1,16 +1,13 @@
-//! `gslice`: only shares of the SMs, adjusted to the requests' latency: GSLICE (Dhakal et
-//! al., 2020) as GPUColo's authors extended it to a training job (sections VI and VII-A).
-//!
-//! Both shares are a hundred together. At the end of each period, from the mean l of its requests
-//! and the target L, the high-priority job's share x becomes
-//!
+//! `gslice`: only shares of the SMs, adjusted to the requests' latency: GSLICE (Dhakal et al.,
+//! 2020) as GPUColo's authors extended it to a training job (sections VI and VII-A). Both shares
+//! are a hundred together. At the end of each period, from the mean l of its requests and the
+//! target L, the high-priority job's share x becomes
 //! ```text
 //! x + x (l − L)/L      the difference rounded away from 0, within 1 to 99
 //! ```
-//!
-//! and both jobs are restarted, during which they launch nothing for `restart_s`. That publication
-//! does not print the law, and says that the jobs restart in every period; rounding away from 0
-//! achieves that here. The shares are of different SMs, as in GSLICE.
+//! and both jobs restart, without launches for `restart_s`. That publication does not print the
+//! law, and says that the jobs restart in every period; rounding away from 0 achieves that here.
+//! The shares are of different SMs, as in GSLICE.
 
 use crate::experiment::Experiment;
 use crate::job::JobClass;
@@ -25,7 +22,6 @@ pub(super) struct Gslice {
     restart_ns: u64,
     mean: PeriodMean,
     share_pct: u32,
-    /// By [`ClientId`].
     classes: Vec<JobClass>,
     restarts: Vec<Restart>,
 }

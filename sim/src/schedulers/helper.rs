@@ -10,14 +10,13 @@ const ASK_NS: u64 = 500_000;
 /// flight, polls it when [`Looks`] says, and records the next one.
 #[derive(Debug)]
 pub(super) struct Helper {
-    /// Launches that the device has completed.
     pub(super) done: u64,
     pub(super) issued: u64,
     pub(super) seen: u64,
     /// The launch number before its event, and the next poll of it.
     event: Option<(u64, Look)>,
     looks: Looks,
-    /// The last poll that did not find the event reached; 0: there was none.
+    /// The last poll that found the event not reached; 0: none did.
     not_yet_ns: u64,
     /// The next poll that may find something.
     pub(super) look_ns: u64,
@@ -43,7 +42,6 @@ impl Helper {
         }
     }
 
-    /// The device has completed launch `seq`.
     pub(super) fn handle_done(&mut self, now_ns: u64, seq: u64, pause_ns: u64) {
         self.done = seq;
         if let Some((event, look)) = &mut self.event
@@ -86,7 +84,6 @@ impl Helper {
 /// A high-priority client's helper: on request it queries the stream every [`ASK_NS`].
 #[derive(Debug)]
 pub(super) struct Asker {
-    /// Launches that the device has completed.
     done: u64,
     pub(super) issued: u64,
     pub(super) seen: u64,
@@ -107,14 +104,12 @@ impl Asker {
         }
     }
 
-    /// Starts or ends the request.
     pub(super) fn ask(&mut self, since_ns: Option<u64>) {
         self.since_ns = since_ns;
         self.look_ns = u64::MAX;
         self.plan(0);
     }
 
-    /// The device has completed launch `seq`.
     pub(super) fn handle_done(&mut self, now_ns: u64, seq: u64) {
         self.done = seq;
         self.plan(now_ns);

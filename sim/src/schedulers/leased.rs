@@ -1,7 +1,6 @@
-//! The policies that the daemon ships, behind models of daemon and library.
-//!
-//! [`policy::Gate`] and [`policy::admits`], the very code of `pilliond` and of the launch path,
-//! decide. This file is the rest, as times and orders of events:
+//! The policies that the daemon ships, behind models of daemon and library. [`policy::Gate`] and
+//! [`policy::admits`], the very code of `pilliond` and of the launch path, decide. This file is the
+//! rest, as times and orders of events:
 //!
 //! - **High-priority launches** go at once. Each is a record, and voids earlier leases (the epoch).
 //! - **Best-effort launches** go if the job's lease admits them; they are charged. A held launch
@@ -14,26 +13,24 @@
 //! - **Completions** are observed late. A returning synchronisation reports all work of its client.
 //!   A best-effort client's helper thread records an event behind the work in flight and polls it
 //!   when [`policy::looks`] says, with `helper_poll_ns` as the least pause, then records the next
-//!   one. A high-priority client's helper asks every 500 us whether the stream is idle, but only
-//!   while the daemon requests it: best-effort work waits, and the client is busy and silent for
+//!   one. A high-priority client's helper queries every 500 us whether the stream is idle, but only
+//!   at the daemon's request: best-effort work waits, and the client is busy and silent for
 //!   [`QUIET_NS`].
+//! - **Disturbances** ([`HostModel`]): the daemon stalls and does not poll; its clock, which is the
+//!   clients' too, jumps ahead; all completions reach it late. At the daemon's next poll a killed
+//!   client is removed and its work in flight given back, as when its pidfd has ended.
 //!
 //! One thing differs from the daemon by default: with `is_profiled` the gate knows the
-//! high-priority latency from the start, as Orion's does from its profiles. The daemon has no such
-//! value and learns it ([`policy::HpTimeline`]), as does this model with `is_profiled = 0`.
-//!
-//! - **Disturbances** ([`HostModel`]): the daemon stalls and does not poll; its clock, which is the
-//!   clients' too, jumps ahead; all completions reach it late. A killed client is gone at the
-//!   daemon's next poll, its work in flight given back, as that of a process whose pidfd has ended.
+//! high-priority latency from the start, as Orion's does from its profiles. The daemon learns it
+//! ([`policy::HpTimeline`]), as does this model with `is_profiled = 0`.
 //!
 //! Not modelled, because nothing in a simulated run causes it: jobs that lie or stall, dying
 //! daemons, lost records, racing threads, work on several streams of a client, work launched while
 //! its helper did not watch. A launch and its check are one instant, so nothing slips. The threads
 //! of a client wait at the gate in the order of their launches, each for `max_hold_ns` from when it
-//! is the first. Unlike the library, this model learns nothing from long synchronisations.
-//!
-//! Polls of the helper in vain change nothing, so only successful polls are events: the first on
-//! its raster at which its event is complete.
+//! is the first. Unlike the library, this model learns nothing from long synchronisations. Helpers'
+//! polls in vain change nothing, so only successful ones are events: the first on their raster at
+//! which the event is complete.
 
 mod be_job;
 
@@ -54,7 +51,6 @@ use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
 use crate::schedulers::PolicySpec;
 use crate::schedulers::helper::Asker;
 
-/// Daemon and libraries around a gate.
 #[derive(Debug)]
 pub(crate) struct Leased {
     gate: Gate,
@@ -64,20 +60,17 @@ pub(crate) struct Leased {
     /// The high-priority latency, if configured; otherwise the daemon learns it.
     known_latency_ns: Option<u64>,
     clients: Vec<Client>,
-    /// The epoch: counts the bumps by high-priority launches; never 0.
+    /// Counts the bumps by high-priority launches; never 0.
     epoch: u64,
-    /// The epoch of live leases; 0: there are none.
+    /// The epoch of live leases; 0: none.
     live_epoch: u64,
-    /// Large copies are charged and wait like launches.
     gates_copies: bool,
     /// The next poll of the daemon, unless it stalls then.
     look_ns: u64,
     /// Completion reports on their way to the daemon, with their arrival times, in order.
     news: VecDeque<(u64, News)>,
-    /// The device's reader for the throttle; `None` without one.
     telemetry: Option<Telemetry>,
     gives_priorities: bool,
-    /// Buffers of a poll.
     views: Vec<JobView>,
 }
 
@@ -85,7 +78,6 @@ pub(crate) struct Leased {
 enum Client {
     HighPriority(Box<Feed>),
     BestEffort(Box<BeJob>),
-    /// Its process was killed.
     Dead,
 }
 
@@ -99,13 +91,12 @@ enum News {
     Synchronised(ClientId, u64),
 }
 
-/// A high-priority client from the daemon's view.
 #[derive(Debug)]
 struct Feed {
     timeline: HpTimeline,
     /// Records that it pushed and the daemon has not read.
     records: Vec<Record>,
-    /// The same for marks, where its job makes them.
+    /// Marks likewise, where its job makes them.
     marks: Vec<Mark>,
     is_marking: bool,
     /// When the daemon last read a record of it.
@@ -191,7 +182,6 @@ impl Leased {
         self.look_ns = self.look_ns.min(now_ns + self.host.wake_ns);
     }
 
-    /// A poll of the daemon: decides and publishes.
     fn look(&mut self, now_ns: u64) {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut hp = HpView::ABSENT;
@@ -274,7 +264,6 @@ impl Leased {
         self.gate.handle_reading(clock_ns, reading);
     }
 
-    /// Reports a completion, at once or with the host's delay.
     fn tell(&mut self, now_ns: u64, news: News) {
         match self.host.completion_delay_ns {
             0 => self.handle_news(now_ns, news),
@@ -316,7 +305,6 @@ impl Leased {
         }
     }
 
-    /// Runs the helpers whose time has come.
     fn poll_helpers(&mut self, now_ns: u64) {
         let pause_ns = self.host.helper_poll_ns;
         let clock_ns = self.host.clock_ns(now_ns);
@@ -344,7 +332,6 @@ impl Leased {
         }
     }
 
-    /// Best-effort threads with a new launch, and woken ones, try.
     fn try_waiting(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut is_rung = false;
@@ -609,7 +596,6 @@ impl Feed {
         }
     }
 
-    /// Everything up to `seq` is known to be complete, at this time by the clock.
     fn complete(&mut self, seq: u64, clock_ns: u64) {
         self.records.push(Record::Complete(seq, clock_ns));
     }
@@ -632,7 +618,7 @@ impl Feed {
         self.drained_ns = now_ns;
     }
 
-    /// The daemon asks the helper about completions, if it is time to.
+    /// The daemon asks the helper about completions when due.
     fn ask(&mut self, now_ns: u64, someone_waits: bool, host: &HostModel) {
         let clock_ns = host.clock_ns(now_ns);
         if !someone_waits || !self.timeline.is_busy() {

@@ -38,12 +38,10 @@ use crate::scheduler::{ClientId, Issue, Placement, Restart, Scheduler, SmShare, 
 #[derive(Debug)]
 pub(super) struct Mudi {
     spec: MudiSpec,
-    /// The subject of the samples, when the run begins.
     experiment: Experiment,
     /// By place in [`Mudi::sizes`]; `None` where there were too few samples.
     models: OnceCell<Vec<Option<PieceWise>>>,
     sizes: Vec<u32>,
-    /// By [`ClientId`].
     classes: Vec<JobClass>,
     tuner: Option<Tuner>,
     is_searching: bool,
@@ -51,7 +49,6 @@ pub(super) struct Mudi {
     is_paused: bool,
     /// Set while requests are late: the share to return to.
     late: Option<f64>,
-    /// The batch in force, by place.
     batch: usize,
     /// The high-priority job's share in force, per cent; `None` before the first search.
     share_pct: Option<u32>,
@@ -62,13 +59,11 @@ pub(super) struct Mudi {
 #[derive(Debug, Default)]
 struct Window {
     end_ns: u64,
-    /// A request took longer than the target.
     is_missed: bool,
-    /// Durations of the batches of the current size that ended in it.
+    /// Durations of batches of the current size that ended in the window.
     took_ns: Vec<u64>,
     iterations: u64,
     iterations_ns: u64,
-    /// Requests, and the time in which they came.
     arrived: u64,
     arrived_ns: u64,
     /// The batch in progress: its first request's arrival, its beginning, and its place.
@@ -119,7 +114,7 @@ impl Mudi {
         fit(&samples).ok()
     }
 
-    /// A batch's duration at that share, one after the other.
+    /// The p99 of a batch at that share, one batch after the other.
     fn p99_ns(&self, place: usize, share: f64) -> Option<f64> {
         let mut experiment = self.experiment.clone();
         experiment.policy = PolicySpec::Gslice(GsliceSpec {
@@ -202,7 +197,6 @@ impl Mudi {
         self.follow(rate_per_s);
     }
 
-    /// Puts the tuner's choice in force.
     fn follow(&mut self, rate_per_s: f64) {
         let choice = self.tuner.as_ref().map_or(Choice::Infeasible, Tuner::next);
         let (size, is_end) = match choice {

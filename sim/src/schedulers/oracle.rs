@@ -4,18 +4,16 @@
 //! as exactly as the simulator does, and it keeps a promise: **no high-priority request ends later
 //! than solo by more than 1 % of its solo latency** ([`OracleParams::loss_pct`]). Within that it
 //! packs best-effort kernels into idle time and beside kernels that they suit. Its result is a
-//! reference for others: not the optimum, which would be a search over all schedules, but the gain
-//! *with* the promise, which only a clairvoyant scheduler can make.
+//! reference: not the optimum, which would be a search over all schedules, but the gain *with* the
+//! promise, which only a clairvoyant scheduler can make.
 //!
 //! # The promise
 //!
 //! Solo, request r starts at s(r) = max(arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]); late by
-//!
 //! ```text
 //! own(r)   = 1 % of (e(r) − a(r))
 //! late(r)  = min(own(r), late(r+1) + max(0, a(r+1) − e(r)))
 //! ```
-//!
 //! because r+1 starts late by as much as r ends late, unless there is a pause between. A closed
 //! loop's next request arrives when the last one ends, so that there late(r) = own(r). *The lag* is
 //! by how much the request will end late without further disturbance: its delay against the plan,
@@ -47,10 +45,7 @@
 //! Others promise nothing and are judged at their 99th percentile, so that one may rank above it.
 //! Beside training, with 25 requests of Orion's BERT and a launch every 30 µs, `temporal` let 1 or
 //! 2 of them take more than 1 % longer, `orion-code` 1 to 4 (worst 1.024), the oracle none (1.010).
-//!
-//! # Limits
-//!
-//! One high-priority job at most; sharing MPS; and copies go by themselves, so that best-effort
+//! At most one high-priority job; only sharing MPS; copies go by themselves, so that best-effort
 //! jobs with many copies may break the promise.
 
 mod ahead;
@@ -163,7 +158,6 @@ impl Oracle {
         })
     }
 
-    /// Whether the client may have one more kernel in flight at all.
     fn may_run_ahead(&self, state: &State<'_>, client: ClientId) -> bool {
         state.clients[client.0].in_flight < 2 || self.in_flight_ns(state, client) < AHEAD_NS
     }
@@ -242,14 +236,12 @@ impl Oracle {
 }
 
 impl Hp {
-    /// The earliest start of its next request; `u64::MAX` if none is left.
     fn next_start_ns(&self) -> u64 {
         self.plan
             .arrival_ns(self.thread.request)
             .unwrap_or(u64::MAX)
     }
 
-    /// By how much the request in progress may end late.
     fn late_ns_max(&self) -> u64 {
         self.plan.late_ns_max(self.thread.request)
     }

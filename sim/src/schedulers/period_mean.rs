@@ -19,7 +19,6 @@ impl PeriodMean {
         }
     }
 
-    /// A request has ended with this latency.
     pub(super) fn handle_latency(&mut self, latency_ns: u64) {
         self.sum_ns += u128::from(latency_ns);
         self.requests += 1;

@@ -1,9 +1,8 @@
-//! Policies about queues of launches ([`policy::queue`]) behind [`Scheduler`].
-//!
-//! Orion's program and REEF's run all jobs as threads of one process, under one thread that spins
-//! over the heads of their queues. The placement is therefore one context, and the spin is an
-//! instant: launches go at the event that allows them. For the policy a request ends when its last
-//! launch is complete on the device, which that thread sees by an event.
+//! Policies about queues of launches ([`policy::queue`]) behind [`Scheduler`]. Orion's program and
+//! REEF's run all jobs as threads of one process, under one thread that spins over the heads of
+//! their queues. The placement is therefore one context, and the spin is an instant: launches go at
+//! the event that allows them. For the policy a request ends when its last launch is complete on
+//! the device, which that thread sees by an event.
 
 use policy::{Op, OrionCode, QueueClient, ReefN};
 
@@ -52,7 +51,6 @@ pub(super) struct Queued<P> {
     clients: Vec<QueueClient>,
     hp: Option<ClientId>,
     be: Vec<ClientId>,
-    /// When the thread of each client began its request.
     began_ns: Vec<u64>,
     heads: Vec<Option<Op>>,
     goes: Vec<QueueClient>,

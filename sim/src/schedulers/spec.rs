@@ -324,7 +324,7 @@ const ORACLE: [Param; 1] = [param(
 /// The least SM clock for a throttle, MHz: no GPU's is below.
 const CLOCK_MHZ_MIN: u32 = 100;
 
-/// Policies with a variant of their own, and the bound.
+/// Policies with a variant of their own.
 const OWN_NAMES: [&str; 16] = [
     "none",
     "temporal",
@@ -437,8 +437,7 @@ impl PolicySpec {
         }
     }
 
-    /// # Errors
-    /// [`Error::Policy`]: it ignores such laws, or its own are invalid.
+    /// [`Error::Policy`]: the policy ignores such laws, or its own are invalid.
     pub(crate) fn check_laws(&self, told: &Laws) -> Result<(), Error> {
         let name = self.name();
         if let Self::MuxFlow(spec) = self {

@@ -10,7 +10,6 @@ pub(super) struct Thread {
     /// The request in progress, or the next one; from 0.
     pub(super) request: usize,
     pub(super) in_request: bool,
-    /// When the request in progress began.
     pub(super) began_ns: u64,
     /// Steps made, of which `done` are complete.
     pub(super) made: usize,

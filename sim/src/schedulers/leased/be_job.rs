@@ -13,17 +13,14 @@ use crate::schedulers::learner::Learner;
 pub(super) struct BeJob {
     /// Number and cost of launches that went and were not seen complete.
     pub(super) in_flight: VecDeque<(u64, u64)>,
-    /// The learner of its kernels' durations, if enabled.
     pub(super) learner: Option<Box<Learner>>,
     pub(super) charged_ns: u64,
     pub(super) completed_ns: u64,
     pub(super) helper: Helper,
     pub(super) weight: u32,
     pub(super) min_progress: f64,
-    /// The cap on its use of the device's time.
     pub(super) max_share: f64,
     pub(super) progress: Progress,
-    /// As the daemon last read it.
     pub(super) view: JobView,
     pub(super) limit: Limit,
     /// The policy's grant as of the last poll, up to a sum of charges.
@@ -31,7 +28,7 @@ pub(super) struct BeJob {
     pub(super) published: Terms,
     pub(super) wait: Option<Wait>,
     held_since_ns: Option<u64>,
-    /// Costs of copies that went and were not seen complete.
+    /// As `in_flight`, for copies.
     pub(super) copies_ns: VecDeque<u64>,
     /// A launch was made and not tried yet; valid only while no thread waits.
     pub(super) is_fresh: bool,
@@ -185,7 +182,6 @@ impl BeJob {
         true
     }
 
-    /// The same for a copy.
     pub(super) fn try_copy(&mut self, now: (u64, u64), epoch: u64, bytes: u64) -> bool {
         if self.wait.is_some() && self.tries_ns() > now.0 {
             return false;
@@ -232,7 +228,6 @@ impl BeJob {
         Some(is_live && !lease.ungated && !lease.standing && !lease.beside_hp)
     }
 
-    /// The kernel as far as it is known.
     pub(super) fn judged(&self, launch: &Launch) -> Kernel {
         let told = launch.kernel;
         let learnt = self.learner.as_ref().map(|learner| &learner.durations);
@@ -244,8 +239,8 @@ impl BeJob {
         }
     }
 
-    /// Everything up to `seq` was seen complete, between both polls; returns whether the daemon is
-    /// rung because the thread waits.
+    /// Everything up to `seq` was seen complete, between both polls; returns whether a waiting
+    /// thread rings the daemon.
     pub(super) fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
         if let Some(learner) = &mut self.learner {
             learner.handle_complete(seq, (after_ns, by_ns), epoch);
@@ -261,7 +256,6 @@ impl BeJob {
     }
 }
 
-/// The terms that admit nothing.
 const CLOSED: Terms = Terms {
     lease: Lease {
         epoch: 0,

@@ -9,7 +9,6 @@ use crate::host::HostModel;
 use crate::scheduler::{ClientId, State};
 use crate::schedulers::thread::Thread;
 
-/// A best-effort launch on its way to the device.
 #[derive(Clone, Debug)]
 pub(super) struct UnderWay {
     pub(super) at_ns: u64,
@@ -30,7 +29,6 @@ pub(super) struct Ahead<'a> {
     under_way: VecDeque<UnderWay>,
     /// Best-effort kernels that are not complete.
     be_left: u64,
-    /// The greatest lag that was met.
     lag_ns: u64,
 }
 
@@ -153,7 +151,6 @@ impl<'a> Ahead<'a> {
         self.thread.act(now_ns, self.plan.ops().len(), self.host);
     }
 
-    /// Delivers due launches to the device, by place of the jobs as in the world.
     fn deliver(&mut self, now_ns: u64) {
         self.deliver_best_effort(now_ns, |client, hp| client < hp);
         while let Some((_, step)) = self.thread.under_way.pop_front_if(|step| step.0 <= now_ns) {

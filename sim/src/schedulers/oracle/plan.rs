@@ -8,7 +8,6 @@ use crate::host::HostModel;
 use crate::program::{Program, Step};
 use crate::schedulers::thread::Thread;
 
-/// One solo request, and all requests of a run.
 #[derive(Debug)]
 pub(in crate::schedulers) struct Plan {
     ops: Vec<Op>,
@@ -16,8 +15,8 @@ pub(in crate::schedulers) struct Plan {
     first_launch: usize,
     /// When each step is complete, from the start of the request.
     complete_ns: Vec<u64>,
-    /// For each step the sum of the pauses after it: times in which the device waits for the host's
-    /// next launch, and the request catches up with its plan.
+    /// Sum of the pauses after each step: times in which the device waits for the host's next
+    /// launch, and the request catches up with its plan.
     pauses_ns: Vec<u64>,
     /// When the thread notices that all are complete.
     end_ns: u64,
@@ -35,10 +34,12 @@ struct Alone {
 
 #[derive(Debug)]
 enum Requests {
-    /// Arrivals are independent of ends.
     Open(Vec<Request>),
     /// Each arrives when the last one ends, as long as that is before `until_ns`.
-    Closed { late_ns_max: u64, until_ns: u64 },
+    Closed {
+        late_ns_max: u64,
+        until_ns: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +112,6 @@ impl Plan {
         }
     }
 
-    /// When a request begins, if the previous one has ended at `free_ns`.
     pub(super) fn start_ns(&self, request: usize, free_ns: u64) -> Option<u64> {
         match &self.requests {
             Requests::Open(requests) => Some(requests.get(request)?.arrival_ns.max(free_ns)),
@@ -119,7 +119,6 @@ impl Plan {
         }
     }
 
-    /// By how much a request may end later than solo.
     pub(super) fn late_ns_max(&self, request: usize) -> u64 {
         match &self.requests {
             Requests::Open(requests) => requests.get(request).map_or(0, |r| r.late_ns_max),
@@ -128,14 +127,13 @@ impl Plan {
     }
 
     /// The lag of a request that began at `began_ns` and has completed `step` at `now_ns`: its late
-    /// beginning, and the device's delay since then beyond the remaining pauses.
+    /// start, and the device's delay since then beyond the remaining pauses.
     pub(super) fn lag_ns(&self, request: usize, began_ns: u64, step: usize, now_ns: u64) -> u64 {
         let late_ns = began_ns.saturating_sub(self.planned_start_ns(request, began_ns));
         let behind_ns = now_ns.saturating_sub(began_ns.saturating_add(self.complete_ns[step]));
         late_ns.saturating_add(behind_ns.saturating_sub(self.pauses_ns[step]))
     }
 
-    /// The delay against the plan of a request that begins at `now_ns`.
     pub(super) fn start_lag_ns(&self, request: usize, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.planned_start_ns(request, now_ns))
     }
@@ -154,7 +152,6 @@ impl Plan {
     }
 }
 
-/// The open loop's solo requests, and how late each may be.
 fn open(
     experiment: &Experiment,
     job: usize,
@@ -193,7 +190,6 @@ fn open(
 /// host is as late as the device, and makes up nothing.
 fn pauses(alone: &Alone, host: &HostModel, device_gap_ns: u64, late_ns: u64) -> Vec<u64> {
     let steps = alone.complete_ns.len();
-    // All pauses before each step.
     let mut until_ns = vec![0; steps];
     for step in 1..steps {
         let ready_ns = alone.complete_ns[step - 1].saturating_add(device_gap_ns);
