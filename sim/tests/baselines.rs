@@ -1,9 +1,7 @@
 //! The baselines rank as in Orion's paper: unscheduled sharing costs the high-priority job most,
 //! priorities help, REEF-N helps more, Orion most; and best-effort work pays in that order. Ours
-//! helps as much and takes less.
-//!
-//! On the paper's recordings, a launch every 30 µs, 12 s for each pair. They are not part of the
-//! repository (`testing::data`).
+//! helps as much and takes less. On the paper's recordings (`testing::data`), a launch every 30 µs,
+//! 12 s for each pair.
 
 #[macro_use]
 extern crate testing;
@@ -20,7 +18,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// One training job beside each inference job.
 fn pairs(folder: &Path) -> Vec<Experiment> {
     let both = INFERENCE.into_iter().zip(TRAINING);
     both.map(|((hp, per_s), be)| {

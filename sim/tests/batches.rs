@@ -23,7 +23,7 @@ fn waves(ms: u32) -> Arc<Trace> {
     trace(vec![kernel("waves", 2 * ms * 160, MS / 2, [0.0, 0.0])])
 }
 
-/// Requests at equal intervals, whose batches take 4 ms and 1 ms for each of their requests.
+/// Requests at equal intervals, whose batches take 4 ms, and 1 ms more for each request.
 fn served(per_s: f64, sizes: &[u32]) -> Job {
     let batches = sizes.iter().map(|&requests| Batch {
         requests,
@@ -51,7 +51,6 @@ fn mudi(slo_ms: f64) -> PolicySpec {
     policy
 }
 
-/// How many requests each batch answered, and when it began.
 #[derive(Default)]
 struct Sizes {
     ended: u64,
@@ -71,7 +70,6 @@ impl Observer for Sizes {
 }
 
 impl Sizes {
-    /// For the batches from `start_ns` on.
     fn from(&self, start_ns: u64) -> Vec<u64> {
         let pairs = self.began.windows(2).filter(|pair| pair[0].0 >= start_ns);
         pairs.map(|pair| pair[1].1 - pair[0].1).collect()

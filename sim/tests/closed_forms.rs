@@ -98,8 +98,7 @@ fn requests_that_do_not_meet_do_not_wait() {
     assert_eq!(outcome.jobs[0].quantiles_ns(), Some([1_000_000; 3]));
 }
 
-/// One server, Poisson arrivals, a constant service of 1 ms: the mean wait is ρ ÷ 2(1 − ρ) services
-/// (Pollaczek and Khinchine).
+/// A constant service of 1 ms: the mean wait is ρ ÷ 2(1 − ρ) services (Pollaczek and Khinchine).
 #[test]
 fn the_mean_wait_is_that_of_an_md1_queue() {
     for load in [0.2, 0.5, 0.7, 0.85] {
@@ -118,8 +117,8 @@ fn the_mean_wait_is_that_of_an_md1_queue() {
             .map(|&ns| (ns - 1_000_000) as f64 / 1e6)
             .collect();
         let expected = load / (2.0 * (1.0 - load));
-        // Waits depend on each other; means of long stretches hardly do, so their scatter gives the
-        // certainty of the total mean.
+        // Waits depend on each other; means of long stretches hardly do: their scatter is that of
+        // the mean.
         let batches: Vec<f64> = waits.chunks_exact(waits.len() / 40).map(mean).collect();
         let found = mean(&batches);
         let squares: f64 = batches.iter().map(|b| (b - found).powi(2)).sum();

@@ -17,7 +17,6 @@ use sim::{
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Beginnings and ends of requests, and each one's first launch, by client.
 #[derive(Default)]
 struct Times {
     began: [Vec<u64>; 2],
@@ -53,14 +52,12 @@ impl Times {
         pairs.map(|(end, begin)| end - begin).collect()
     }
 
-    /// From the end of each request to the first launch of the next.
     fn gaps(&self, client: usize) -> Vec<u64> {
         let pairs = self.went[client].iter().skip(1).zip(&self.ended[client]);
         pairs.map(|(next, end)| next - end).collect()
     }
 }
 
-/// One kernel of twenty waves of 1 ms on all SMs.
 fn waves() -> Arc<Trace> {
     trace(vec![kernel("waves", 20 * 160, MS, [0.0, 0.0])])
 }
@@ -165,8 +162,8 @@ fn requests_that_come_in_an_outage_wait_for_its_end() {
         Arrivals::Uniform { per_s: 5.0 },
     );
     let times = Times::of(&experiment(vec![job], policy("gslice", &numbers), 1.9));
-    // The period ends at 1 s, when a request begins; the outage begins with its end, 40 ms later.
-    // Two have come before it is over.
+    // The period ends at 1 s, when a request begins; the outage starts with its end, 40 ms later.
+    // Two have arrived before the outage ends.
     let began: Vec<u64> = times.began[0].iter().map(|ns| ns / MS).collect();
     assert_eq!(
         began,

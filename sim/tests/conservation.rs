@@ -14,7 +14,6 @@ use sim::{
 };
 use softgpu::{Config, OpKind, Sharing};
 
-/// Records everything and checks each event against the previous ones.
 #[derive(Default)]
 struct Watcher {
     log: String,
@@ -22,18 +21,15 @@ struct Watcher {
     clients: BTreeMap<ClientId, Seen>,
 }
 
-/// What was seen of one client.
 #[derive(Default)]
 struct Seen {
     issued: u64,
     completed: u64,
-    /// When the last of its operations was complete.
     busy_until_ns: u64,
     requests: u64,
     /// The request in progress, and its arrival.
     request: Option<(u64, u64)>,
     latencies_ns: Vec<u64>,
-    /// The held launch, since when, and the rule.
     hold: Option<u64>,
     held: u64,
     copies: u64,
@@ -157,7 +153,6 @@ fn any_host() -> impl Strategy<Value = HostModel> {
         driver_queue: 2,
         ..HostModel::default()
     };
-    // Held launches go by themselves.
     let impatient = HostModel {
         max_hold_ns: 1_000_000,
         ..HostModel::default()

@@ -27,7 +27,6 @@ fn pair(policy: &str, change: impl FnOnce(&mut Experiment)) -> Outcome {
     run(&experiment)
 }
 
-/// Launches and 99th percentile of each job, for messages.
 fn brief(outcome: &Outcome) -> Vec<(u64, Option<u64>)> {
     let jobs = outcome.jobs.iter();
     jobs.map(|job| (job.launches, job.quantile_ns(990)))
@@ -55,9 +54,7 @@ fn durations_told_too_long_cost_best_effort_work_and_too_short_the_high_priority
         p99_ns(&short.jobs[0]) > p99_ns(&right.jobs[0]) + 100_000,
         "{all:?}"
     );
-    // A policy that ignores durations does not notice.
     assert!(under("mps", 0.1) == under("mps", 1.0));
-    // Nor does a clairvoyant one.
     assert!(under("oracle", 0.1) == under("oracle", 1.0));
 }
 
@@ -147,7 +144,7 @@ fn a_daemon_that_stalls_grants_nothing_new_meanwhile() {
     assert!(p99_ns(&stalled.jobs[0]) <= p99_ns(&steady.jobs[0]) + 20_000);
 }
 
-/// Nothing is granted meanwhile, and one launch goes by `max_hold`, ten a second.
+/// Nothing is granted meanwhile; ten launches a second go by `max_hold`.
 #[test]
 fn a_daemon_that_stalls_for_a_second_costs_the_high_priority_job_a_tenth_at_most() {
     for policy in ["temporal", "orion", "pillion"] {
@@ -185,7 +182,6 @@ fn a_clock_that_jumps_ahead_ends_leases_and_harms_nobody() {
     }
 }
 
-/// A high-priority job that is busy half of the time, beside two best-effort jobs.
 fn three(deaths_ns: [Option<u64>; 3]) -> Outcome {
     let jobs = [
         JobClass::HighPriority,

@@ -1,8 +1,6 @@
 //! Orion's pairs with classes estimated from names and shapes instead of measured ones: requests
-//! take as long and best-effort jobs get as far.
-//!
-//! The device runs every kernel as it was measured; only the policy's knowledge differs. The
-//! recordings are not part of the repository (`testing::data`).
+//! take as long and best-effort jobs get as far. The device runs every kernel as it was measured;
+//! only the policy's knowledge differs. The recordings are not in the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -33,7 +31,6 @@ const P99_GAIN_MAX_PILLION: f64 = 0.012;
 /// The greatest change of a best-effort job's throughput, as a share of its solo throughput.
 const THROUGHPUT_MAX: f64 = 0.02;
 
-/// As in the suite `orion`: 60 s, a launch every 30 µs.
 const SECONDS: f64 = 60.0;
 
 /// The p99 of a minute of requests beside best-effort work varies by 0.011 from seed to seed (one
@@ -93,12 +90,10 @@ fn experiment(folder: &Path, hp: (&str, f64), be: &str, policy: &str) -> Experim
     }
 }
 
-/// The jobs' solo results with each seed: the p99 of requests, or launches.
 #[derive(Default)]
 struct Alone(HashMap<(&'static str, u64), f64>);
 
 impl Alone {
-    /// The result of the job at `index`, named `name`.
     fn of(&mut self, experiment: &Experiment, index: usize, name: &'static str) -> f64 {
         let key = (name, experiment.seed);
         *self.0.entry(key).or_insert_with(|| {
@@ -112,7 +107,6 @@ impl Alone {
     }
 }
 
-/// Adds the results with one more seed.
 fn add(
     measures: &mut Measures,
     experiment: &Experiment,

@@ -1,7 +1,6 @@
-//! The engine on the frozen model: runs without a scheduler that must end exactly as recorded.
-//!
-//! The model has such a test of its own (`softgpu/tests/golden.rs`), policies change when they are
-//! tuned; this test holds the parts between them: threads, arrivals, queues, host times.
+//! The engine on the frozen model: runs without a scheduler that must end exactly as recorded. The
+//! model has such a test (`softgpu/tests/golden.rs`), policies change when they are tuned; this
+//! test holds the parts between them: threads, arrivals, queues, host times.
 
 mod common;
 
@@ -54,7 +53,6 @@ fn runs_end_as_they_did() {
     );
 }
 
-/// Inference with copies and Poisson arrivals beside training, on the default model and host.
 fn pair(policy: PolicySpec, sharing: Sharing) -> Experiment {
     let conv = kernel("conv", 120, 45_000, [0.89, 0.2]);
     let norm = kernel("norm", 64, 21_000, [0.14, 0.8]);

@@ -1,13 +1,10 @@
-//! How well two lines describe the p99 at unsampled shares (`policy::latency_model`).
-//!
-//! The curves are of built-in workloads on the software V100 under MPS, in two families:
-//!
+//! How well two lines describe the p99 at unsampled shares (`policy::latency_model`), for built-in
+//! workloads on the software V100 under MPS: six samples are fitted, five shares between them are
+//! held out. Two families of curves:
 //! - *beside*: HP may use all SMs, and the training beside it a share of 1 − Δ, as with `[share]`.
 //! - *limited*: the high-priority job has Δ of the SMs to itself, as with
 //!   `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` in Mudi; alone, because a limited context shares its SMs
 //!   with other limited ones in the model.
-//!
-//! Six samples are fitted, and five shares between them are held out.
 
 use std::path::Path;
 
@@ -22,7 +19,6 @@ const HELD_OUT: [f64; 5] = [0.15, 0.25, 0.4, 0.6, 0.8];
 /// One after the other, so that a latency is that of a batch.
 const CLOSED: &str = "arrivals = \"closed\"";
 
-/// A high-priority job and a training that has `percent` of the SMs.
 fn experiment(hp: &str, arrivals: &str, be: &str, percent: u32, seconds: u32) -> Experiment {
     let text = format!(
         r#"
@@ -75,7 +71,6 @@ fn limited(hp: &str, share: f64) -> f64 {
     p99_ms(&outcome.expect("it was checked"))
 }
 
-/// The mean relative error over the held-out shares.
 fn held_out_error(name: &str, curve: impl Fn(f64) -> f64) -> f64 {
     let samples = SAMPLE_SHARES.map(|share| (share, curve(share)));
     let model = fit(&samples).expect("six samples");
@@ -151,7 +146,7 @@ fn where_the_job_itself_is_limited_two_lines_are_off_by_more() {
     assert!(mean <= 0.09, "{errors:?}");
 }
 
-/// As Mudi's Table 2: 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here more are useless.
+/// Mudi's Table 2 has 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here more are useless.
 #[test]
 fn six_seven_and_eight_samples_tell_the_rest_within_two_and_a_half_per_cent() {
     let held_out = [0.15, 0.25, 0.35, 0.45, 0.55, 0.8];

@@ -44,7 +44,6 @@ fn throttle(utilisation: f64) -> Laws {
     }
 }
 
-/// The mean share of SMs in use.
 fn sms_used(laws: Laws, per_s: f64) -> f64 {
     run(&pair(per_s, named("none"), laws)).utilisation.sm
 }

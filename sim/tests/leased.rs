@@ -27,8 +27,8 @@ fn pair(policy: PolicySpec, host: HostModel) -> Experiment {
 fn under_temporal_a_request_waits_for_at_most_the_bound_and_one_kernel() {
     let outcome = run(&pair(shipped("temporal"), HostModel::default()));
     let [p50, _, p99] = outcome.jobs[0].quantiles_ns().unwrap();
-    // 2 ms solo. The bound is 50 us (2.5 %), or 100 us while the latency is not known: one kernel
-    // is in flight when a request arrives.
+    // 2 ms solo. The bound is 50 us (2.5 %), or 100 us while the latency is unknown: one kernel is
+    // in flight when a request arrives.
     assert!(p50 > 2_000_000, "{p50}");
     // Including its own two ways to and from the device.
     assert!(p99 <= 2_140_000, "{p99}");

@@ -1,7 +1,5 @@
-//! The oracle keeps its promise on Orion's traces, and gives best-effort jobs more than a
-//! non-clairvoyant policy with a promise.
-//!
-//! The recordings are not part of the repository (`testing::data`).
+//! The oracle keeps its promise on Orion's traces (`testing::data`), and gives best-effort jobs
+//! more than a non-clairvoyant policy with a promise.
 
 #[macro_use]
 extern crate testing;
@@ -25,7 +23,6 @@ fn under(policy: &str, jobs: &[Job], seconds: f64) -> Experiment {
     }
 }
 
-/// The factor of the worst request over its solo time.
 fn worst_slowdown(experiment: &Experiment) -> (f64, Outcome) {
     let alone = experiment
         .run_solo(0, &mut NoObserver)
@@ -50,7 +47,6 @@ fn no_request_of_orions_pairs_takes_a_percent_longer_than_alone() {
             let jobs = [hp_job.clone(), be_job];
             let (worst, oracle) = worst_slowdown(&under("oracle", &jobs, 2.0));
             assert!(worst <= 1.01, "{hp} beside {be}: {worst}");
-            // A policy that does not know the arrivals protects less and gets less done.
             let gate = run(&under("launch-gate", &jobs, 2.0));
             let (oracle, gate) = (oracle.jobs[1].launches, gate.jobs[1].launches);
             assert!(oracle > gate, "{hp} beside {be}: {oracle} {gate}");

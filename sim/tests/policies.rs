@@ -205,7 +205,6 @@ fn every_name_parses_to_its_policy_and_every_number_reads_back() {
     assert!(text.contains("fair") && text.contains("reef-n"), "{text}");
 }
 
-/// The factor of the first job's worst request over its solo time.
 fn worst_slowdown(experiment: &Experiment) -> f64 {
     let alone = experiment.run_solo(0, &mut NoObserver);
     let alone = alone.expect("a possible experiment");
@@ -238,13 +237,10 @@ fn the_oracle_counts_the_gaps_between_kernels_that_are_shorter_than_them() {
     }
 }
 
-// --- Invariants --------------------------------------------------------------------
-
 fn any_trace() -> impl Strategy<Value = Arc<profiler::Trace>> {
     let demands = prop::sample::select(vec![[0.8, 0.2], [0.1, 0.7], [0.4, 0.4]]);
     let block_ns = prop_oneof![1_000..90_000_u64, 200..1_500_u64];
     let one = (1..700_u32, block_ns, demands);
-    // Up to 200 launches, of few kernels.
     let repeats = prop_oneof![Just(1_usize), 1..29_usize];
     (prop::collection::vec(one, 1..8), repeats).prop_map(|(kernels, repeats)| {
         let kernels = kernels

@@ -1,10 +1,8 @@
 //! The second start of a best-effort job without a profile: with its first run's learnt durations,
-//! it is bounded as with a profiler's profile.
-//!
-//! The first run is alone for its first half, as a training job mostly is; what it learnt by its
-//! end is what the daemon keeps (`interpose::progress::learner::note`). Classes are estimated from
-//! names in all three runs, so that they differ in durations alone. The recordings are not part of
-//! the repository (`testing::data`).
+//! it is bounded as with a profiler's profile. The first run is alone for its first half, as a
+//! training job mostly is; the daemon keeps the durations learnt by its end
+//! (`interpose::progress::learner::note`). Classes are estimated from names in all three runs, so
+//! that they differ in durations alone. The recordings are not in the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;

@@ -1,8 +1,7 @@
 //! How far results depend on the model's assumptions: each halved and doubled, one at a time.
-//!
 //! Orion's recordings of ResNet-50 (a V100) are looked up in `PILLION_DATA`, by default
-//! `../shared/data` beside the workspace; where they are absent the built-in workloads replace
-//! them. With `PILLION_CALIBRATION=all` `docs/model.md`'s table is recomputed, longer.
+//! `../shared/data` beside the workspace; without them the built-in workloads are used. With
+//! `PILLION_CALIBRATION=all` `docs/model.md`'s table is recomputed, longer.
 
 #[macro_use]
 extern crate testing;
@@ -27,7 +26,6 @@ struct Assumption {
     host: HostModel,
 }
 
-/// A run's values in the table.
 struct Row {
     hp_p99: f64,
     be_per_s: f64,

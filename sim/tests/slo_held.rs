@@ -1,7 +1,6 @@
 //! A target is held and spent: of a job that marks its requests, a hundredth takes longer than the
-//! target, and best-effort work gets the rest.
-//!
-//! On built-in workloads, so that it runs everywhere; the suite `slo` has the recorded ones.
+//! target, and best-effort work gets the rest. On built-in workloads, so that it runs everywhere;
+//! the suite `slo` has the recorded ones.
 
 use std::path::Path;
 
@@ -17,7 +16,6 @@ fn run(rate: u32, seconds: u32, start_s: f64, policy: &str) -> Outcome {
         .expect("it was checked")
 }
 
-/// The same with all keys of the rate, and the seed.
 fn experiment(rate: &str, seconds: u32, start_s: f64, policy: &str, seed: u64) -> Experiment {
     let text = format!(
         r#"
@@ -68,7 +66,6 @@ fn requests(experiment: &Experiment, outcome: &Outcome) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The 99th percentile of those that arrived within these seconds, ms.
 fn p99_within(requests: &[(u64, u64)], from_s: u64, to_s: u64) -> f64 {
     let within = from_s * 1_000_000_000..to_s * 1_000_000_000;
     let of = requests.iter().filter(|(ns, _)| within.contains(ns));
@@ -111,7 +108,7 @@ fn a_target_is_neither_passed_nor_left_unspent() {
 
 /// A fifth of the time busy, and half of it from a minute on, at 2x: the reference is 2x the solo
 /// time of the same requests, before the step and in the ten seconds after it. Against the previous
-/// target these ten seconds are 1.25 to 1.41: their solo time is longer, too. Without any hold on
+/// target these ten seconds are 1.25 to 1.41: their solo time is longer, too. With ungated
 /// best-effort work they are 1.63 to 2.77.
 #[test]
 fn a_step_of_load_does_not_pass_the_target() {

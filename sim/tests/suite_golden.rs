@@ -1,6 +1,5 @@
-//! A small piece of every experiment of every suite, run by run, as recorded with the frozen model.
-//!
-//! The first pair of jobs of each part, on built-in workloads, one second of device time, one seed.
+//! A small piece of every experiment of every suite, run by run, as recorded with the frozen model:
+//! the first pair of jobs of each part, on built-in workloads, one second of device time, one seed.
 //! A change here changes the suites' results: a change of the model is a commit of its own, with
 //! the suite's table before and after. `oracle` is left out: its planning is not part of the model.
 

@@ -1,9 +1,8 @@
 //! DISB's facts: latencies of networks under TensorRT on an RTX 3080, solo and together
-//! (`benchmarks/results` of SJTU-IPADS/disb, 2023).
-//!
-//! VGG-19 and ResNet-152 are used, which make up workloads A and B; its other three were not built
-//! in then. TensorRT fuses everything but products and convolutions, so only those are launched,
-//! with times scaled so that a solo request takes the report's time.
+//! (`benchmarks/results` of SJTU-IPADS/disb, 2023): VGG-19 and ResNet-152, which make up workloads
+//! A and B; the other three were not built in then. TensorRT fuses everything but products and
+//! convolutions, so only those are launched, with times scaled so that a solo request takes the
+//! report's time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ const CLIENTS: [(&str, &str); 2] = [
     ("resnet152_be", "resnet152-inference"),
 ];
 
-/// Reports, and the period of VGG-19's requests; without one it is a closed loop, as the other is.
+/// Reports, and the period of VGG-19's requests; without one it is a closed loop.
 const WORKLOADS: [(&str, Option<u64>); 2] =
     [("trt.A.json", Some(10_000_000)), ("trt.B.json", None)];
 
@@ -69,7 +68,6 @@ pub(crate) fn facts(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>)
     (facts, unused)
 }
 
-/// Mean latency solo and together.
 fn latencies_us(report: &Value, client: &str) -> (f64, f64) {
     let results = report["results"].as_array().expect("a list of results");
     let result = results.iter().find(|result| result["clientName"] == client);

@@ -1,7 +1,6 @@
 //! Jobs on the device model with the simplest host: one thread for each job, which launches at the
-//! simulator's pace ([`HostModel`]), waits for the request's end, then does the host's work.
-//!
-//! Not the simulator's world, because only here a job has time of its own between requests.
+//! simulator's pace ([`HostModel`]), waits for the request's end, then does the host's work. Only
+//! here a job has time of its own between requests, so this is not the simulator's world.
 
 use std::sync::Arc;
 
@@ -9,14 +8,12 @@ use profiler::Trace;
 use sim::HostModel;
 use softgpu::{Config, Device, Gpu, KernelShape, LAUNCH_GAP_NS, Op, StreamId};
 
-/// A job's launches and their times.
 #[derive(Clone)]
 pub(crate) struct Job {
-    /// One request.
     pub(crate) launches: Arc<[KernelShape]>,
-    /// Time of the host between the end of a request and the next one.
+    /// Host time between the end of a request and the next one.
     pub(crate) between_ns: u64,
-    /// The period of requests; `None`: the next one comes when the last is done.
+    /// Period of requests; `None`: a closed loop.
     pub(crate) period_ns: Option<u64>,
 }
 
@@ -34,12 +31,10 @@ struct Thread {
     next_ns: Option<u64>,
     last_seq: u64,
     arrived_ns: u64,
-    /// Arrival and end of completed requests.
     requests: Vec<(u64, u64)>,
     launch_ns: u64,
 }
 
-/// Runs the jobs together, each a context with a stream.
 pub(crate) fn run(device: &Device, config: Config, jobs: &[Job], duration_ns: u64) -> Vec<Outcome> {
     let mut gpu = Gpu::new(device.clone(), config);
     let mut threads: Vec<Thread> = jobs
@@ -123,7 +118,6 @@ impl Thread {
         self.next_ns = Some(next_ns);
     }
 
-    /// Without the first tenth of the time.
     fn outcome(&self, duration_ns: u64) -> Outcome {
         let from_ns = duration_ns / 10;
         let ended: Vec<_> = self

@@ -1,12 +1,10 @@
 //! A fact: a published measurement, and the model's value.
 
-/// One measured number beside the model's.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub(crate) group: &'static str,
     /// The joint measurement: the unit that the split keeps together.
     pub(crate) name: String,
-    /// Which number of it.
     pub(crate) part: String,
     pub(crate) measured: f64,
     pub(crate) model: f64,
@@ -14,9 +12,7 @@ pub(crate) struct Fact {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
-    /// The model's numbers may be fitted to it.
     Fitted,
-    /// Not used when they are fitted.
     HeldOut,
 }
 
@@ -31,7 +27,6 @@ impl Fact {
         }
     }
 
-    /// The model's error, as a share of the measurement.
     pub(crate) fn error(&self) -> f64 {
         self.model / self.measured - 1.0
     }
@@ -45,7 +40,6 @@ fn fnv_1a(text: &str) -> u64 {
     })
 }
 
-/// Facts that are not compared, and the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Unused {
     pub(crate) what: String,

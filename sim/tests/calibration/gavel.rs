@@ -2,20 +2,17 @@
 //! alone (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 //! Workloads", OSDI 2020; its repository's `physical_cluster_throughputs.json`).
 //!
-//! # The jobs
+//! *Jobs.* ResNet-18 (CIFAR-10) and ResNet-50 (ImageNet) are built-in workloads of the batch. A
+//! step's solo time is taken from the file, so a pair only tests how two steps of that length share
+//! the GPU. On the V100, for which the workloads' times hold, the file's excess over them is the
+//! host's, between steps (about 30 ms for ResNet-50 whatever the batch). For the P100 and the K80
+//! there are no recordings to check their times: kernels are scaled so that the GPU is busy all the
+//! time.
 //!
-//! ResNet-18 (CIFAR-10) and ResNet-50 (ImageNet) are built-in workloads of the batch. A step's solo
-//! time is taken from the file, so a pair only tests how two steps of that length share the GPU. On
-//! the V100, for which the workloads' times hold, the file's excess over them is the host's,
-//! between steps (about 30 ms for ResNet-50 whatever the batch). For the P100 and the K80 there are
-//! no recordings to check their times: kernels are scaled so that the GPU is busy all the time.
-//!
-//! # The sharing
-//!
-//! The V100 under MPS. On the P100 and the K80 the two get about half each, however long their
-//! kernels are (ResNet-18 of 16 and ResNet-50 of 128 on the P100: .45 and .52 of their own, where
-//! MPS would give the longer kernels most of the time): they took turns. All of their pairs showed
-//! that, so the held-out ones do not test it.
+//! *Sharing.* The V100 under MPS. On the P100 and the K80 the two get about half each, however long
+//! their kernels are (ResNet-18 of 16 and ResNet-50 of 128 on the P100: .45 and .52 of their own,
+//! where MPS would give the longer kernels most of the time): they took turns. All of their pairs
+//! showed that, so the held-out ones do not test it.
 
 use std::path::Path;
 
@@ -27,7 +24,6 @@ use crate::Change;
 use crate::driver::{Job, alone_ns, launches, run, scaled};
 use crate::fact::{Fact, Unused};
 
-/// A GPU of Gavel's cluster.
 struct Worker {
     /// Its key in the file, and the group of its facts.
     key: &'static str,
@@ -47,7 +43,6 @@ const NETWORKS: [(&str, &str, &[u32]); 2] = [
     ("ResNet-50", "resnet50-training", &[16, 32, 64, 128]),
 ];
 
-/// A kind of job of the file with a built-in workload.
 struct Kind {
     key: String,
     short: String,
@@ -141,7 +136,6 @@ fn facts_of(worker: &Worker, file: &Value, change: Change<'_>) -> (Vec<Fact>, us
     (facts, hosts)
 }
 
-/// The job, and its steps per second alone.
 fn job(worker: &Worker, kind: &Kind, per_s: f64) -> (Job, f64) {
     let trace = kind
         .workload
@@ -183,7 +177,6 @@ fn speeds(pair: &Value) -> Option<[f64; 2]> {
     speeds.iter().all(|&speed| speed > 0.0).then_some(speeds)
 }
 
-/// Numbers in the file for two jobs on one GPU.
 fn count_pairs(worker: &Value) -> usize {
     let jobs = worker.as_object().into_iter().flatten();
     let jobs = jobs.filter(|(job, _)| job.ends_with(", 1)"));

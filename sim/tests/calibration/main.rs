@@ -1,8 +1,6 @@
-//! The device model compared with measurements: the calibration, as code.
-//!
-//! Recomputes everything from published files outside the repository (`testing::data`).
-//!
-//! `cargo test --release -p pillion-sim --test calibration -- --nocapture` prints every fact.
+//! The device model compared with measurements: the calibration, as code. Recomputes everything
+//! from published files outside the repository (`testing::data`). `cargo test --release -p
+//! pillion-sim --test calibration -- --nocapture` prints every fact.
 
 #[macro_use]
 extern crate testing;
@@ -24,14 +22,13 @@ use softgpu::{Config, Contention, Device, LAUNCH_GAP_NS, MODEL_VERSION};
 pub(crate) const TABLE_2: &str = "Orion, Table 2";
 pub(crate) const TABLE_4: &str = "Orion, Table 4, alone";
 
-/// Held-out facts: the bound on the median error, and on each error.
+/// Bounds for held-out facts: on the median error, and on each.
 const ERROR_MEDIAN_MAX: f64 = 0.15;
 const ERROR_MAX: f64 = 0.35;
 
 /// Facts with an error above [`ERROR_MAX`], of either half. `docs/model.md` has the reasons.
 const FARTHER: [(&str, &str); 1] = [("trt.B.json", "resnet152_be, ms")];
 
-/// Another device model than the calibrated one.
 pub(crate) type Change<'a> = &'a dyn Fn(Config) -> Config;
 
 fn main() -> ExitCode {
@@ -85,8 +82,8 @@ fn the_model_is_as_near_to_what_was_measured_as_its_table_says() {
     assert!(document.contains(&format!("`MODEL_VERSION` {MODEL_VERSION}")));
 }
 
-/// Also prints the table of `docs/model.md` with the errors' dependence on each number, if
-/// `PILLION_CALIBRATION=all`: it takes minutes.
+/// If `PILLION_CALIBRATION=all`, also prints the table of `docs/model.md` with the errors'
+/// dependence on each number, which takes minutes.
 #[test]
 fn other_exponents_are_farther_from_table_2() {
     let off = |contention: Contention| -> f64 {
@@ -107,7 +104,6 @@ fn other_exponents_are_farther_from_table_2() {
     }
 }
 
-/// Other numbers than the calibrated ones, by name.
 fn others() -> Vec<(&'static str, Contention, u64)> {
     let calibrated = Contention::CALIBRATED;
     let interference = |interference| Contention {
@@ -188,7 +184,6 @@ fn errors(facts: &[Fact], of: impl Fn(&Fact) -> bool) -> Vec<f64> {
     errors
 }
 
-/// Of sorted numbers; the upper one of two in the middle.
 fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
@@ -225,7 +220,6 @@ fn groups(facts: &[Fact]) -> String {
     table
 }
 
-/// The facts of the small groups, and all with an error above a quarter.
 fn few(facts: &[Fact]) -> String {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     for fact in facts {

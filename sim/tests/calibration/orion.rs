@@ -9,7 +9,6 @@ use crate::Change;
 use crate::driver::{Job, launches, run};
 use crate::fact::{Fact, Unused};
 
-/// Class, SMs and duration of a kernel.
 type Entry = (TraceClass, u32, u64);
 
 /// Conv2d on all SMs, and BN2d on 40 % of them (§3.2 of the paper).

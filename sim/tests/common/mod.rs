@@ -14,7 +14,6 @@ use sim::{
 };
 use softgpu::{Config, Device, Sharing};
 
-/// The device of all tests here: 80 SMs.
 pub(crate) fn v100() -> Device {
     Device::by_name("V100-SXM2-16GB").expect("the table has it")
 }
@@ -41,7 +40,6 @@ pub(crate) fn kernel(name: &str, blocks: u32, block_ns: u64, demands: [f32; 2]) 
     }
 }
 
-/// A trace that launches these kernels in order.
 pub(crate) fn trace(kernels: Vec<TraceKernel>) -> Arc<Trace> {
     let launches = (0..kernels.len()).map(|index| u32::try_from(index).expect("few kernels"));
     Arc::new(Trace {
@@ -68,7 +66,7 @@ pub(crate) fn job(class: JobClass, trace: &Arc<Trace>, arrivals: Arrivals) -> Jo
     Job::new(name, class, JobKind::Inference, Arc::clone(trace), arrivals)
 }
 
-/// A V100 under MPS with an ideal host and kernels that follow each other at once.
+/// A V100 under MPS with an ideal host, without gaps between kernels.
 pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Experiment {
     let device = v100();
     Experiment {
@@ -88,7 +86,7 @@ pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Ex
     }
 }
 
-/// The same on the default device: with its gaps between the kernels of a stream.
+/// The default device, with gaps between the kernels of a stream.
 pub(crate) fn as_it_is_run(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Experiment {
     let device = v100();
     Experiment {

@@ -1,6 +1,4 @@
-//! The traces of Orion's measurements.
-//!
-//! The files are not part of the repository (`testing::data`).
+//! The traces of Orion's measurements, which are not part of the repository (`testing::data`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
