@@ -1,11 +1,9 @@
 //! Prints how well services are predicted beside trainings never met (`cluster_sim::interference`):
-//!
 //! ```text
 //! cargo run --release -p pillion-cluster-sim --example interference
 //! ```
-//!
-//! With the argument `all` also the mean over all 126 ways to see five of nine trainings, which
-//! takes minutes.
+//! The argument `all` adds the mean over all 126 ways to see five of nine trainings, which takes
+//! minutes.
 
 use cluster_sim::interference::{Judged, Question, SEVEN_SHARES, curve, fit_errors, judge};
 use cluster_sim::service_table::{
@@ -122,7 +120,7 @@ fn show(title: &str, of: &Judged) {
     );
 }
 
-/// By how many latencies of each service are learnt, means over five draws.
+/// By number of learnt latencies per service, means over five draws.
 fn by_latencies(table: &ServiceTable, question: &Question) {
     for latencies in [30, 48, 60, 70, 72, 90, 120, 210] {
         let of = |seed, services: &[usize]| {

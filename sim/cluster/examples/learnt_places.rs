@@ -1,11 +1,9 @@
-//! Prints what predictions of four trainings are worth to the place of five thousand
+//! Prints how much predictions of four trainings matter to the place of five thousand
 //! (`cluster_sim::services`): policies that know all nine, that learn four, and controls.
-//!
 //! ```text
 //! EXAMPLE="cargo run --release -p pillion-cluster-sim --example learnt_places"
 //! $EXAMPLE -- traces/philly_processed/philly_every2nd.csv FASTER [SEEDS]
 //! ```
-//!
 //! `FASTER` divides the recorded times: 80 as Mudi, or 1. `SEEDS`: so many from 1 on; ten.
 
 use std::env;

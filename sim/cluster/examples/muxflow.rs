@@ -1,14 +1,12 @@
 //! Compares `MuxFlow` with related work on Philly (`cluster_sim::muxflow`), as a table for
 //! documents.
-//!
 //! ```text
 //! EXAMPLE="cargo run --release -p pillion-cluster-sim --example muxflow"
 //! $EXAMPLE -- philly.csv [GPUS_PER_TRAINING [LOADS]]
 //! $EXAMPLE -- pairs
 //! ```
-//!
 //! `LOADS` is how many of the services' loads there are, from the lowest: 1 to 3. `pairs` prints
-//! what the table has of each mechanism and load.
+//! the table's numbers for each mechanism and load.
 
 use std::env;
 use std::path::Path;

@@ -1,17 +1,14 @@
-//! Writes the table of services beside trainings on a T4 (`cluster_sim::muxflow_table`).
-//!
+//! Writes the table of services beside trainings on a T4 (`cluster_sim::muxflow_table`), in about 9
+//! minutes of one core.
 //! ```text
 //! cargo run --release -p pillion-cluster-sim --example muxflow_table > muxflow-t4.csv
 //! ```
-//!
-//! It takes about 9 minutes of one core.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use cluster_sim::muxflow_table::measure::{MeasureError, write_rows};
 
-/// What the file is, for its readers.
 const HEAD: &str = "\
 # An online service and a training on one T4 under six mechanisms, as the simulator has it.
 # Made by: cargo run --release -p pillion-cluster-sim --example muxflow_table

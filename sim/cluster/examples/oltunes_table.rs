@@ -1,17 +1,14 @@
-//! Writes the table of inference models on `OLTunes`' GPUs (`cluster_sim::oltunes_table`).
-//!
+//! Writes the table of inference models on `OLTunes`' GPUs (`cluster_sim::oltunes_table`), in about
+//! 10 minutes of one core.
 //! ```text
 //! cargo run --release -p pillion-cluster-sim --example oltunes_table > oltunes.csv
 //! ```
-//!
-//! It takes about 10 minutes of one core.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use cluster_sim::oltunes_table::measure::{MeasureError, write_rows};
 
-/// What the file is, for its readers.
 const HEAD: &str = "\
 # Inference models on three models of GPU, alone and in pairs, as the simulator of one GPU has it.
 # Made by: cargo run --release -p pillion-cluster-sim --example oltunes_table

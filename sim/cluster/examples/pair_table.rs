@@ -1,10 +1,8 @@
 //! Writes the service table (`cluster_sim::service_table`), or a summary of it.
-//!
 //! ```text
 //! cargo run --release -p pillion-cluster-sim --example pair_table > pairs-a100.csv
 //! cargo run --release -p pillion-cluster-sim --example pair_table -- summary
 //! ```
-//!
 //! The table takes about 25 minutes of one core. Names of services as arguments limit it to them,
 //! so that parts can be computed side by side: the file is their rows in the order of
 //! `service_table::SERVICES`, with one head.
@@ -16,7 +14,6 @@ use std::process::ExitCode;
 use cluster_sim::service_table::measure::{self, MeasureError};
 use cluster_sim::service_table::{SERVICES, ServiceTable, TRAININGS};
 
-/// What the file is, for its readers.
 const HEAD: &str = "\
 # An inference service and a training on one A100-SXM4-40GB, as the simulator of one GPU has it.
 # Made by: cargo run --release -p pillion-cluster-sim --example pair_table
@@ -34,7 +31,7 @@ const HEAD: &str = "\
 service,training,batch,share_pct,late,request_p99_ms,batch_p99_ms,iterations_per_s
 ";
 
-/// Share of late requests up to which a setting keeps the target, as the 99th percentile does.
+/// Share of late requests with which a setting keeps the target, as the 99th percentile does.
 const LATE_MAX: f64 = 0.01;
 
 fn main() -> ExitCode {

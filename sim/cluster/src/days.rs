@@ -1,8 +1,7 @@
-//! Fifty-seven days of a cluster of 6742 GPUs: the comparison with GPUColo's section VIII.
-//!
-//! The machines are those of Alibaba's PAI. The jobs are made of recorded parts ([`crate::mixed`]),
-//! because the paper's trace cannot be had; so its numbers stand beside ours and are not compared
-//! with them, and what is compared are policies among each other.
+//! Fifty-seven days of a cluster of 6742 GPUs: the comparison with GPUColo's section VIII. The
+//! machines are those of Alibaba's PAI. The jobs are made of recorded parts ([`crate::mixed`]),
+//! because the paper's trace is unavailable; so its numbers stand beside ours, and policies are
+//! compared only with each other.
 
 use std::path::Path;
 
@@ -21,21 +20,20 @@ use crate::world::Physics;
 /// that there are hardly any.
 pub const PHILLY_FROM_DAY: f64 = 19.0;
 
-/// How much more requests come at the busiest time of the day than at the mean, as a share of it.
+/// How much more requests arrive at the busiest time of the day than at the mean, as a share of it.
 /// Stated, not recorded: one hour is recorded.
 pub const DAY_SWING: f64 = 0.4;
 
 /// The time of the day with the most requests.
 pub const DAY_PEAK: f64 = 15.0 / 24.0;
 
-/// Minutes of a day.
 const MINUTES: usize = 1440;
 
 /// The GPU of Gavel's measurements whose pairs are taken.
 pub const PAIRS_GPU: &str = "v100";
 
-/// The GPU of Gavel's measurements that policies know: not the one that decides how jobs run,
-/// because no operator has measured all pairs on all GPUs.
+/// The GPU of Gavel's measurements that policies know. Another decides how jobs run, because no
+/// operator has measured all pairs on all GPUs.
 pub const KNOWN_GPU: &str = "p100";
 
 /// How long a job lets others pass that fit where it does not.
@@ -76,7 +74,7 @@ pub enum Neighbours {
     Unnoticed,
 }
 
-/// Reads the traces from that folder, and puts them together as `mixed` says.
+/// Reads the traces from that folder, and combines them as `mixed` says.
 ///
 /// # Errors
 /// [`DaysError`] names the file.
@@ -193,7 +191,6 @@ fn trainings_of(jobs: &[philly::Job]) -> Vec<Training> {
     jobs.map(training).collect()
 }
 
-/// Requests in each full minute of the record.
 fn minutes_of(requests: &[azure::Request]) -> Vec<u32> {
     let last = requests.last().map_or(0.0, |request| request.arrival_s);
     let mut minutes = vec![0; (last / 60.0) as usize];
@@ -205,7 +202,7 @@ fn minutes_of(requests: &[azure::Request]) -> Vec<u32> {
     minutes
 }
 
-/// A day whose minutes are those of the record again and again, more at its busiest time.
+/// A day whose minutes repeat the record's, more at its busiest time.
 fn day_of(minutes: &[u32]) -> Vec<u32> {
     if minutes.is_empty() {
         return Vec::new();
@@ -229,7 +226,6 @@ fn inference_lengths(pods: &[Pod]) -> Vec<f64> {
         .collect()
 }
 
-/// Parts of one GPU that pods ask for.
 fn shared(pods: &[Pod]) -> Vec<u32> {
     let parts = pods
         .iter()
@@ -237,7 +233,7 @@ fn shared(pods: &[Pod]) -> Vec<u32> {
     parts.map(|pod| pod.gpu_milli).collect()
 }
 
-/// Parts of one GPU, or a whole one, that best-effort pods ask for.
+/// Parts of one GPU, up to a whole one, of best-effort pods.
 fn best_effort(pods: &[Pod]) -> Vec<u32> {
     let parts = pods
         .iter()

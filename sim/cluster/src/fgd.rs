@@ -1,9 +1,8 @@
 //! The anchor of the simulator: the allocations that the authors of FGD (USENIX ATC'23) published.
-//!
-//! Six policies of theirs, with their scores, their ties and their random numbers, on lists of pods
-//! of Alibaba's cluster: [`crate::inflation`] says what is played. The publication is a table of
-//! what was allocated when so much had arrived, for each of ten seeds; `pillion simulate cluster
-//! --suite fgd` prints it beside ours.
+//! Six policies of theirs, with their scores, ties and random numbers, on lists of pods of
+//! Alibaba's cluster ([`crate::inflation`]). The publication is a table of the allocation by
+//! arrived demand, for each of ten seeds; `pillion simulate cluster --suite fgd` prints it beside
+//! ours.
 
 use cluster::interference::Pairs;
 use cluster::placement::fgd::usual;

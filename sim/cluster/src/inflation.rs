@@ -7,8 +7,8 @@
 //! 2. The nodes get an order at random, which breaks all ties.
 //! 3. A job that fits nowhere is dropped and never tried again, but counts as *arrived*.
 //!
-//! Arrived and allocated are shares of all GPUs. The result has for each whole per cent of arrived
-//! the mean of what was allocated after each arrival there.
+//! Arrived and allocated are shares of all GPUs. For each whole per cent of arrived the result has
+//! the mean of the allocations after each arrival there.
 
 use cluster::inventory::WHOLE_MILLI;
 use cluster::{Decision, Inventory, JobId, JobSpec, NodeId, Placement, View};
@@ -41,8 +41,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// What was allocated when so many per cent had arrived; of the next bin below or above where
-    /// no arrival falls there, as the published tables have it.
+    /// The allocation when so many per cent had arrived; of the next bin below or above where no
+    /// arrival falls there, as the published tables have it.
     #[must_use]
     pub fn at(&self, pct: usize) -> Option<f64> {
         let bin = |at: usize| self.allocated_pct_at.get(at).copied().flatten();
@@ -84,7 +84,6 @@ impl Inflation {
         bins.allocation(arrivals.len(), dropped)
     }
 
-    /// Rows of the trace, in the order in which they arrive.
     fn arrivals(&self, random: &mut PublishedRandom) -> Vec<usize> {
         // The published runs log one number first.
         random.bits();
@@ -101,8 +100,8 @@ impl Inflation {
             let row = rows.remove(random.below(rows.len() as u32) as usize);
             asked -= milli(&self.jobs[row]);
         }
-        // The first draw that would pass the target ends the drawing. As published, what one of its
-        // GPUs adds is compared, and what all of them add is counted.
+        // The first draw that would pass the target ends the drawing. As published, the comparison
+        // adds one of its GPUs, the count all of them.
         loop {
             let row = random.below(self.jobs.len() as u32) as usize;
             let job = &self.jobs[row];
@@ -114,9 +113,8 @@ impl Inflation {
         }
     }
 
-    /// The nodes in the order in which ties are broken.
     fn order(&self, random: &mut PublishedRandom) -> Vec<NodeId> {
-        // As many numbers go elsewhere in the published runs while the scheduler starts.
+        // The published runs draw ten numbers elsewhere while the scheduler starts.
         for _ in 0..10 {
             random.bits();
         }
@@ -129,7 +127,6 @@ impl Inflation {
     }
 }
 
-/// Sums over arrivals.
 struct Bins {
     all: f64,
     arrived_milli: u64,

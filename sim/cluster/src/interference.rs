@@ -5,7 +5,7 @@
 //! Mudi profiles each service beside the first five trainings of its Table 3 ([`SEEN`]; sections
 //! 4.1.1 and 7.1), learns four numbers of each curve from the training's layers
 //! ([`learn::interference`]), and is judged on the last four ([`UNSEEN`]). So is this; other
-//! divisions of the nine say what the choice of these five is worth.
+//! divisions of the nine show how much the choice of these five matters.
 //!
 //! # What is judged
 //!
@@ -15,14 +15,13 @@
 //!   where "fitted" is to the six shares of the unseen training itself, as in the paper.
 //! - *Latency*: the predicted curve against the table at all nine shares.
 //! - *R²* of a number, against the mean of the seen with that service and batch: 1 − Σ (predicted −
-//!   fitted)² ⁄ Σ (mean − fitted)², of logarithms. The errors above are small for a model that
-//!   knows nothing of the training, if trainings matter little; R² is 0 for that model.
+//!   fitted)² ⁄ Σ (mean − fitted)², of logarithms. If trainings matter little, the errors above are
+//!   small even for a model that knows nothing of the training; its R² is 0.
 //!
-//! The paper counts latencies as samples, not curves: a curve takes six. [`Question::latencies`]
-//! does as well. Of each service the same curves are drawn: one seed is one draw, not six.
-//!
-//! BERT and RoBERTa are the same network here, with equal cells, so means over services count it
-//! twice.
+//! The paper counts latencies as samples, not curves (a curve takes six), as does
+//! [`Question::latencies`]. Of each service the same curves are drawn: one seed is one draw, not
+//! six. BERT and RoBERTa are the same network here, with equal cells, so means over services count
+//! it twice.
 
 use learn::interference::{Choice, Model, Neighbours, Number, Prediction, Sample, Settings, fit};
 use policy::latency_model::{self, PieceWise, SAMPLE_SHARES};
@@ -41,8 +40,8 @@ pub const UNSEEN: [usize; 4] = [5, 6, 7, 8];
 /// Seven shares: the six, and one in the widest gap below the middle, where latencies bend.
 pub const SEVEN_SHARES: [f64; 7] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9];
 
-/// What is known of a training before it ran beside anything: its layers, and if `has_time` how
-/// long an iteration takes alone, which the run of one mini-batch says.
+/// What is known of a training that never ran beside anything: its layers, and if `has_time` the
+/// time of an iteration alone, from the run of one mini-batch.
 #[must_use]
 pub fn neighbours(table: &ServiceTable, training: usize, has_time: bool) -> Option<Neighbours> {
     let layers = TRAININGS.get(training)?.layer_counts()?.to_array();
@@ -130,8 +129,8 @@ pub struct Question {
     pub unseen: Vec<usize>,
     /// Whether the time of an iteration alone is known.
     pub has_time: bool,
-    /// At most so many latencies of each service are learnt from, six for each curve; the curves
-    /// are drawn. `None`: all.
+    /// At most so many latencies of each service are learnt, six for each curve; the curves are
+    /// drawn. `None`: all.
     pub latencies: Option<usize>,
     /// Draws curves and permutations.
     pub seed: u64,
@@ -153,7 +152,6 @@ impl Question {
         }
     }
 
-    /// All curves of seen trainings beside a service, or those drawn.
     fn samples(&self, table: &ServiceTable, service: usize) -> Vec<Sample> {
         let mut random = Pcg64::seed_from_u64(self.seed);
         let mut names = self.seen.clone();
@@ -213,7 +211,7 @@ pub struct Judged {
 /// The answers to a question, of these services.
 ///
 /// # Panics
-/// If a place of a training or a service is not one, or nothing is seen.
+/// If a training or a service is at no place of the list, or nothing is seen.
 #[must_use]
 pub fn judge(table: &ServiceTable, question: &Question, services: &[usize]) -> Judged {
     let mut sums = Sums::default();
@@ -237,8 +235,7 @@ pub fn judge(table: &ServiceTable, question: &Question, services: &[usize]) -> J
     sums.finish(judged)
 }
 
-/// The model that knows batches and no training: all samples have the same layers, so none can
-/// matter.
+/// The model that knows batches and no training: all samples have the same layers.
 fn fit_of_mean(samples: &[Sample]) -> Model {
     let alike = samples.iter().map(|sample| Sample {
         neighbours: Neighbours {
@@ -284,7 +281,6 @@ impl Mean {
     }
 }
 
-/// Squared errors of a model and of the mean.
 #[derive(Clone, Copy, Debug, Default)]
 struct Squares {
     model: f64,

@@ -1,11 +1,12 @@
-//! Placement policies on recorded traces, in virtual time.
+//! Placement policies on recorded traces, in virtual time. `docs/cluster.md` has each experiment's
+//! assumptions and results.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`traces`] | recorded clusters and jobs, as they were published |
 //! | [`sources`], [`replay`] | what they mean to the simulator |
-//! | [`world`] | jobs that come, run beside each other and end |
-//! | [`outcome`], [`meter`] | what came out |
+//! | [`world`] | jobs that arrive, run beside each other and end |
+//! | [`outcome`], [`meter`] | the results |
 //! | [`play`] | a cluster, its jobs, and what policies know of both |
 //! | [`fgd`], [`inflation`], [`published_random`] | FGD's published experiment |
 //! | [`days`], [`mixed`] | fifty-seven days, the comparison with GPUColo |
@@ -16,8 +17,7 @@
 //! | [`table`] | what the readers of tables share |
 //! | [`prediction`] | how fast jobs are, predicted online from Gavel's measurements |
 //!
-//! No clock, no thread but that of a refit in [`prediction`], no IO but the reading of files that
-//! are named. What each experiment assumes, and what came out, is in `docs/cluster.md`.
+//! No clock, no thread but that of a refit in [`prediction`], no IO but the reading of named files.
 
 pub mod days;
 pub mod fgd;
@@ -41,6 +41,6 @@ pub mod table;
 pub mod traces;
 pub mod world;
 
-/// Version of the model: of what equal input gives. It changes when results do, so that results of
-/// two versions are not compared unawares.
+/// Version of the model, that is of results for equal input: it changes with them, so that results
+/// of two versions are not compared unawares.
 pub const MODEL: u32 = 1;

@@ -102,7 +102,6 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// 2 for half a day, then 4: a mean of 3 on the first day, 4 on the second.
     #[test]
     fn a_day_has_its_mean() {
         let mut meter = Meter::new(2 * DAY_NS);

@@ -1,23 +1,23 @@
-//! A cluster's weeks of trainings and inference, made of recorded parts.
+//! A cluster's weeks of trainings and inference, made of recorded parts: no available trace of such
+//! a cluster has demands, lengths and classes together (GPUColo's 57 days of Alibaba's PAI are
+//! unavailable).
 //!
-//! No trace of such a cluster can be had that has demands, lengths and classes together (GPUColo's
-//! 57 days of Alibaba's PAI cannot). So one is made:
+//! - *Trainings* have arrivals, lengths and numbers of GPUs of a recorded trace (Philly), each row
+//!   repeated [`Mixed::training_copies`] times, up to [`JITTER_S`] apart, lengths times
+//!   [`Mixed::training_lengths`].
+//! - *Inference jobs* arrive as requests in each minute of a day ([`crate::days`] makes one of a
+//!   recorded hour), each day again, times a factor for the day of the week ([`WEEK`]). They run
+//!   for recorded lengths (openb), times [`Mixed::inference_lengths`].
+//! - *Use of a GPU*: recorded requests (openb's `gpu_milli`). *Memory* is in proportion, as in
+//!   GPUColo's Table I: 5 GB for all of a GPU for inference, 14 GB for training.
+//! - *Workloads* are those of the pair table, each as likely as another.
 //!
-//! | what | from |
-//! |---|---|
-//! | when trainings come, how long they run, how many GPUs they have | a recorded trace (Philly), each row repeated [`Mixed::training_copies`] times, up to [`JITTER_S`] apart, lengths times [`Mixed::training_lengths`] |
-//! | at which minute of the day inference jobs come | requests in each minute of a day ([`crate::days`] makes one of a recorded hour), each day again, times a factor for the day of the week ([`WEEK`]) |
-//! | how long they run | recorded lengths (openb), times [`Mixed::inference_lengths`] |
-//! | how much of a GPU jobs use | recorded requests (openb's `gpu_milli`) |
-//! | memory | in proportion to that, as GPUColo's Table I has it: 5 GB for all of a GPU for inference, 14 GB for training |
-//! | what they compute | the workloads of the pair table, each as likely as another |
-//!
-//! A job of several GPUs uses all of each; or it is taken for as many jobs of one GPU
-//! ([`Mixed::split_gangs`]), as GPUColo's simulator does it. What is drawn comes from the seed
-//! alone. To keep the number of different requests small, as it is in real clusters, jobs are of
-//! [`KINDS`] kinds for each class, which are drawn once. A kind is bound to one model of GPU, and
-//! each model has as many kinds as it has of the GPUs: demands and lengths hold on that model, and
-//! nothing is assumed about others.
+//! A job of several GPUs uses all of each, or is split into as many jobs of one GPU
+//! ([`Mixed::split_gangs`]), as GPUColo's simulator does it. All draws come from the seed alone. To
+//! keep the number of different requests small, as in real clusters, jobs are of [`KINDS`] kinds
+//! for each class, drawn once. A kind is bound to one model of GPU, and each model has as many
+//! kinds as it has of the GPUs: demands and lengths hold on that model, and nothing is assumed
+//! about others.
 
 use cluster::inventory::WHOLE_MILLI;
 use cluster::{Class, Inventory, JobId, JobSpec, ModelId, Models, WorkloadId};
@@ -99,10 +99,10 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    /// As the comparison with GPUColo has it: 57 days; three jobs of inference for each training,
-    /// and between days 20 and 40 six; on the average 2455 of inference and 604 trainings at a
-    /// time, which is what GPUColo's published means of GPUs say of its trace; promises of 0.96 of
-    /// the length; trainings can be held to 1 % of a GPU, the least that MPS can be told.
+    /// As in the comparison with GPUColo: 57 days; three jobs of inference for each training,
+    /// between days 20 and 40 six; on average 2455 of inference and 604 trainings at a time, by
+    /// GPUColo's published means of GPUs; promises of 0.96 of the length; trainings can be held to
+    /// 1 % of a GPU, the least that MPS accepts.
     #[must_use]
     pub const fn fifty_seven_days(seed: u64) -> Self {
         Self {
@@ -252,7 +252,7 @@ fn drawn(weights: &[u64], at: u64) -> usize {
     found.unwrap_or(0)
 }
 
-/// At least a second, so that no job ends as it comes.
+/// At least a second, so that no job ends as it arrives.
 fn ns(seconds: f64) -> u64 {
     (seconds.max(1.0) * 1e9) as u64
 }

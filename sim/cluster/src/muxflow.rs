@@ -2,10 +2,10 @@
 //! trainings of a virtual cluster of Philly beside online services, under each [`Mechanism`].
 //!
 //! Every GPU of the cluster has one service at one rate for ever, drawn by the seed. A training
-//! comes when Philly's job was submitted, waits its turn (first come, first served, no one passes),
-//! gets a GPU that has no other training, the lowest in number, and stays there to its end. It runs
-//! at the speed that [`MuxFlowTable`] has for its network beside that service. Both are constant,
-//! so it takes its time alone ÷ that speed.
+//! arrives when Philly's job was submitted, waits its turn (first come, first served, no one
+//! passes), gets a GPU that has no other training, the lowest in number, and stays there to its
+//! end. It runs at the constant speed that [`MuxFlowTable`] has for its network beside that
+//! service.
 //!
 //! # What is chosen here
 //!
@@ -14,8 +14,6 @@
 //! - Its network is drawn by the seed, each of the four as often.
 //! - There are [`GPUS_PER_TRAINING`] GPUs for each training that runs on the mean alone.
 //! - Services and rates are drawn too, each as often; the paper's are recorded.
-//!
-//! # Terms and units
 //!
 //! *Latencies* are ÷ alone ("Online-only"), means over the time in which a service has a training
 //! beside it. *Completion* is from a training's submission to its end. The *oversold GPU* is the
@@ -44,13 +42,12 @@ use crate::traces::philly;
 mod tests;
 
 /// The virtual clusters of the comparison. The paper's four have 1 410 to 7 287 jobs and no names;
-/// these have about 1 460 to 7 388 in all of Philly, and half as many in a file of every second
-/// row.
+/// these about 1 460 to 7 388 in all of Philly, half as many in a file of every second row.
 pub const CLUSTERS: [&str; 4] = ["b436b2", "103959", "ee9e8c", "0e4a51"];
 
 /// GPUs for each training that would run on the mean if all began at once and ran as alone. A
 /// training has 0.3 to 0.95 of its speed alone beside a service, so that trainings wait when many
-/// come at once, and no mechanism is short of GPUs for good.
+/// arrive at once, and no mechanism is short of GPUs for good.
 pub const GPUS_PER_TRAINING: f64 = 3.0;
 
 /// A training of a trace.
@@ -84,8 +81,8 @@ pub struct Trace {
 
 impl Trace {
     /// The jobs of a virtual cluster, networks and services drawn by the seed. `gpus_per_training`
-    /// is [`GPUS_PER_TRAINING`] unless that is what is asked about, and `loads` says which of
-    /// [`LOADS_PCT`] there are: `0..3` is all of them.
+    /// is [`GPUS_PER_TRAINING`] unless it is the question, and `loads` selects from [`LOADS_PCT`]:
+    /// `0..3` is all.
     ///
     /// # Panics
     /// If there is none of `loads`.
@@ -123,7 +120,7 @@ impl Trace {
         }
     }
 
-    /// What comes of it under a mechanism.
+    /// The results under a mechanism.
     ///
     /// # Panics
     /// If a training or service is not in the table's lists.
@@ -152,7 +149,6 @@ impl Trace {
     }
 }
 
-/// Where and when a training ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Placed {
     gpu: usize,
@@ -160,7 +156,6 @@ struct Placed {
     end_ns: u64,
 }
 
-/// The cluster in the course of a run.
 struct World<'a> {
     trace: &'a Trace,
     view: View,
@@ -168,7 +163,6 @@ struct World<'a> {
     queue: Queue,
     /// When trainings end, by their number.
     ends: BinaryHeap<Reverse<(u64, usize)>>,
-    /// By number.
     placed: Vec<Placed>,
 }
 
@@ -201,7 +195,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Until the last training has ended. `speed` is that of a training on a GPU, ÷ alone.
+    /// Runs until the last training has ended. `speed` is that of a training on a GPU, ÷ alone.
     fn run(&mut self, speed: impl Fn(usize, &Training) -> f64) {
         let trainings = &self.trace.trainings;
         let mut next = 0;
@@ -260,8 +254,8 @@ impl<'a> World<'a> {
 /// What came of a trace under a mechanism.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Mean latency ÷ alone. If `behind` is not 0 there is no such number, as queues grow without
-    /// end; then it is that of the table's runs, and less than it would be.
+    /// Mean latency ÷ alone. If `behind` is not 0, queues would grow without end and there is no
+    /// such number; then it is that of the table's runs, a lower bound.
     pub latency_mean: f64,
     /// The same of the 99th percentile.
     pub latency_p99: f64,

@@ -1,5 +1,5 @@
 //! What an online service and a training do to each other on one GPU under five ways to share it,
-//! as the simulator of one GPU has it: the truth of the comparison of `MuxFlow` with related work
+//! in the simulator of one GPU: the truth of the comparison of `MuxFlow` with related work
 //! ([`crate::muxflow`]; `MuxFlow`, 2024, sections 7.1, 7.3 and 7.4).
 //!
 //! Three services ([`SERVICES`]) at three rates each and four trainings ([`TRAININGS`]) run in
@@ -12,14 +12,12 @@
 //! - The services are three "deployed over hundreds of GPUs at `ByteDance`", with recorded rates of
 //!   20 to 190 requests a second. Here they are networks that the paper names, at rates in that
 //!   range which keep the GPU busy for 20, 40 and 60 % of the time alone ([`LOADS_PCT`]). Requests
-//!   come at random and are answered one by one.
+//!   arrive at random and are answered one by one.
 //! - The paper profiles how long an iteration takes. Here a latency counts from a request's
 //!   arrival, so it includes the wait for the requests before it.
 //! - Trainings have 16 images in a batch, as in the suite `muxflow`: about what fits the 40 % of
 //!   the memory that the paper gives to trainings. Memory itself is not modelled.
-//! - No training is started anew for another share: a run is shorter than the 15 minutes between.
-//!
-//! # Terms and units
+//! - No training restarts for another share: a run is shorter than the 15 minutes between.
 //!
 //! A *service at a rate* is named by its place among [`SERVICES`] and the place of its rate in
 //! [`LOADS_PCT`]. Ratios are ÷ alone: the same service with the same arrivals, or the same
@@ -96,15 +94,14 @@ const fn training(name: &'static str, workload: &'static str) -> Training {
 pub enum Mechanism {
     /// The driver's time slices, equal for both (Gandiva).
     TimeSharing,
-    /// Time slices, and kernels of the training go only while the service has nothing to do
-    /// (`AntMan`, PAI).
+    /// Time slices; kernels of the training go only while the service is idle (`AntMan`, PAI).
     PriorityTimeSharing,
     /// One process, the service's stream with the greater priority (`DeepPool`, REEF).
     PriorityStreams,
     /// MPS, a throttle, and for the training the SMs that the service leaves on the mean.
     MuxFlow,
-    /// MPS, a throttle, and 40 % of the SMs for the training: the paper's `MuxFlow`-S. What its
-    /// fixed share is the paper does not say there; 40 % is its example in section 4.2.
+    /// MPS, a throttle, and 40 % of the SMs for the training: the paper's `MuxFlow`-S. It does not
+    /// state that fixed share; 40 % is its example in section 4.2.
     MuxFlowFixed,
     /// MPS, and the policy `pillion`: not of the paper.
     Pillion,
@@ -160,8 +157,8 @@ pub struct Latency {
 /// What is true of one pair under one mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// Of the service. Where it cannot keep up with its requests, of a run of
-    /// [`measure::RUN_NS`]; in a longer run it would be more.
+    /// Of the service. Where it cannot keep up with its requests, of a run of [`measure::RUN_NS`];
+    /// in a longer run it would be more.
     pub latency: Latency,
     /// When the last request was answered, after the time in which requests came, s.
     pub behind_s: f64,
@@ -170,17 +167,17 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Whether the service keeps up with its requests: at the end there is no queue of more than
-    /// [`BEHIND_S_MAX`].
+    /// Whether the service keeps up with its requests: no queue of more than [`BEHIND_S_MAX`] at
+    /// the end.
     #[must_use]
     pub fn keeps_up(&self) -> bool {
         self.behind_s <= BEHIND_S_MAX
     }
 }
 
-/// A hundredth of a run: a service that is further behind at its end answers fewer requests than
-/// come. Some of the table's cells are behind by 0.46 s or more, and their means are about twice
-/// those of runs of half the length, or more; all others are behind by 0.11 s at most.
+/// A hundredth of a run: a service further behind at its end answers fewer requests than arrive.
+/// Some of the table's cells are behind by 0.46 s or more, and their means are about twice those of
+/// runs of half the length, or more; all others are behind by 0.11 s at most.
 pub const BEHIND_S_MAX: f64 = 0.4;
 
 /// A cell beside what is true alone.
@@ -270,7 +267,6 @@ impl MuxFlowTable {
     }
 }
 
-/// The place of a cell.
 fn cell_index(service: usize, load: usize, training: usize, by: Mechanism) -> usize {
     let pair = (service * LOADS_PCT.len() + load) * TRAININGS.len() + training;
     pair * Mechanism::ALL.len() + by as usize

@@ -1,11 +1,9 @@
 //! `OLTunes`' comparison with related work (2025, section 4): requests of eight inference models on
 //! an RTX 4090, five A100s and two A30s, under placement policies that know latencies only from an
-//! online predictor.
-//!
-//! Every request is a task (`requests`). What is true of tasks alone and beside each other is a
-//! table of our simulator of one GPU ([`crate::oltunes_table`]); several neighbours' slowdowns are
-//! combined by a rule ([`Together`]). Tasks progress at their present speeds, which change when a
-//! neighbour comes or goes.
+//! online predictor. Every request is a task (`requests`). A table of our simulator of one GPU
+//! ([`crate::oltunes_table`]) has the truth of tasks alone and in pairs; several neighbours'
+//! slowdowns are combined by a rule ([`Together`]). A task's speed changes when a neighbour starts
+//! or ends. Times are ns of virtual time; latencies count from arrival.
 //!
 //! | policy | what it is |
 //! |---|---|
@@ -17,16 +15,14 @@
 //!
 //! # What is chosen here
 //!
-//! - [`LOADS`], [`SPAN_S`], and what `requests` says of batches and deadlines.
+//! - [`LOADS`], [`SPAN_S`], and the batches and deadlines of `requests`.
 //! - **Energy**: ∫ P dt of all eight GPUs, all on until [`DRAIN_S`] after the last request could
-//!   come, with P linear in the SMs in use between rest and board power. Work after the horizon
+//!   arrive, with P linear in the SMs in use between rest and board power. Work after the horizon
 //!   counts as well, so that no policy saves by being late. The EPC of the paper is given too, as a
 //!   score.
 //! - **Utilisation**: SMs in use, mean over the horizon; its *spread* is the greatest less the
 //!   least of the eight.
 //! - Loading of models, and the scheduler's own time, take nothing.
-//!
-//! Times are ns of virtual time; latencies count from arrival.
 
 use std::ops::Range;
 

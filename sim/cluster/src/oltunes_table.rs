@@ -1,5 +1,5 @@
-//! How fast the inference models of `OLTunes` are on its GPUs, alone and in pairs, as the simulator
-//! of one GPU has it: the truth of the comparison with `OLTunes` (Journal of Supercomputing, 2025,
+//! How fast the inference models of `OLTunes` are on its GPUs, alone and in pairs, in the simulator
+//! of one GPU: the truth of the comparison with `OLTunes` (Journal of Supercomputing, 2025,
 //! sections 2.2 and 4.1).
 //!
 //! Eight models ([`MODELS`], its Tables 6 and 7) run on three models of GPU ([`GPUS`], its Table
@@ -19,18 +19,18 @@
 //!   whose limits the device table has; its SMs are as many, and as fast.
 //! - A task with a share of the SMs launches the kernels that a library would choose for all of
 //!   them, which fill fewer SMs worse. So at a share an input of a larger batch may take longer.
-//! - Memory is not modelled: what a task needs is an estimate ([`InferenceTable::memory_bytes`]),
-//!   and tasks that need more than there is are in the table as well.
+//! - Memory is not modelled: a task's need is an estimate ([`InferenceTable::memory_bytes`]), and
+//!   tasks that need more than there is are in the table as well.
 //!
 //! # Terms and units
 //!
 //! A GPU and a model are named by their places in the lists. A task is a model with a batch, in
 //! inputs that are answered together. All compute in 32 bits on the ordinary units, "full
 //! precision" in Table 6. The speed that a task keeps is ÷ alone on the whole GPU, 0 to 1; it runs
-//! one batch after the other, and so does what is beside it. So high-priority work beside leaves a
-//! GPU to best-effort work only between its batches and where its kernels do not fill the SMs: that
-//! keeps 1 % of its speed on the mean under `orion` and 6 % under `pillion`. Time in which no
-//! high-priority batch runs is for whoever reads the table to add.
+//! one batch after the other, and so does its neighbour. So high-priority work beside leaves a GPU
+//! to best-effort work only between its batches and where its kernels do not fill the SMs: that
+//! keeps 1 % of its speed on the mean under `orion` and 6 % under `pillion`. Readers of the table
+//! must add time in which no high-priority batch runs.
 
 use workloads::Workload;
 
@@ -79,15 +79,15 @@ pub struct Model {
     pub workload: &'static str,
     /// What it is a variant of.
     pub family: &'static str,
-    /// Its size in the family. The paper names ResNet-18 among "lightweight versions" and
-    /// ResNet-50 and 152 among "larger variants".
+    /// Its size in the family. The paper names ResNet-18 among "lightweight versions" and ResNet-50
+    /// and 152 among "larger variants".
     pub variant: Variant,
     /// Within this an input is to be answered, ms (Table 6).
     pub slo_ms: f64,
     /// It takes images; others take text.
     pub is_vision: bool,
-    /// Inputs per second where they come at equal intervals (Table 7, of a row of several variants
-    /// an equal part each).
+    /// Inputs per second at equal intervals (Table 7, of a row of several variants an equal part
+    /// each).
     pub rps_uniform: f64,
     /// The same where they come at random.
     pub rps_poisson: f64,
@@ -180,10 +180,9 @@ pub const MODELS: [Model; 8] = [
 /// How two tasks share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mechanism {
-    /// A process each under MPS: every launch goes at once, and none has a part of the SMs of its
-    /// own.
+    /// A process each under MPS: every launch goes at once, and none has its own part of the SMs.
     Mps,
-    /// MPS, and the policy `orion` with its default numbers: what is high-priority goes at once,
+    /// MPS, and the policy `orion` with its default numbers: high-priority work goes at once,
     /// best-effort kernels beside it only where they suit it.
     Orion,
     /// MPS, and the policy `pillion` with its default numbers.
@@ -234,8 +233,8 @@ pub struct Ratio {
 pub struct InferenceTable {
     /// By GPU, model, batch and share, the last fastest.
     alone: Vec<Alone>,
-    /// Speeds by mechanism, GPU, task and task beside it, the last fastest; of those that treat
-    /// both alike only one of both orders, see [`pair_index`].
+    /// Speeds by mechanism, GPU, task and task beside it, the last fastest; of mechanisms that
+    /// treat both alike only one of both orders, see [`pair_index`].
     pairs: Vec<[f64; 2]>,
     /// By model and batch.
     ratios: Vec<Ratio>,
@@ -251,8 +250,8 @@ impl InferenceTable {
         Self::read("oltunes.csv", text.as_bytes())
     }
 
-    /// A task on a GPU of its own, of whose SMs it has a share under MPS; `None` outside of
-    /// [`GPUS`], [`MODELS`], [`BATCHES`] and [`SHARES_PCT`].
+    /// A task on a GPU of its own, with a share of its SMs under MPS; `None` outside of [`GPUS`],
+    /// [`MODELS`], [`BATCHES`] and [`SHARES_PCT`].
     #[must_use]
     pub fn alone(&self, gpu: usize, model: usize, batch: u32, share_pct: u32) -> Option<Alone> {
         let batch = BATCHES.iter().position(|&of| of == batch)?;
@@ -267,8 +266,8 @@ impl InferenceTable {
     /// Speeds that two tasks (model and batch) keep beside each other, each one batch after the
     /// other, as parts of those alone with 100 %: that of `of`, then that of `beside`. Under
     /// [`Mechanism::Orion`] and [`Mechanism::Pillion`], `of` is high-priority and `beside`
-    /// best-effort. Batches are those of [`PAIR_BATCHES`] that are nearest ([`pair_batch`]). `None`
-    /// outside of [`GPUS`] and [`MODELS`], and of a batch of nothing.
+    /// best-effort. Uses the nearest batches of [`PAIR_BATCHES`] ([`pair_batch`]). `None` outside
+    /// of [`GPUS`] and [`MODELS`], and of an empty batch.
     #[must_use]
     pub fn speed_beside(
         &self,
@@ -299,14 +298,13 @@ impl InferenceTable {
     /// Kernels of one input by what they use on the GPU [`RATIO_GPU`].
     ///
     /// # Panics
-    /// When there is no such model: a bug of the caller.
+    /// If there is no such model.
     #[must_use]
     pub fn ratio(&self, model: usize) -> Ratio {
         self.ratios[ratio_index(model, 0)]
     }
 
-    /// The same of a batch of [`RATIO_BATCHES`]; `None` of others, and where there is no such
-    /// model.
+    /// The same of a batch of [`RATIO_BATCHES`]; `None` of others, and without such a model.
     #[must_use]
     pub fn ratio_of_batch(&self, model: usize, batch: u32) -> Option<Ratio> {
         let batch = RATIO_BATCHES.iter().position(|&of| of == batch)?;
@@ -315,12 +313,11 @@ impl InferenceTable {
 
     /// An estimate of the device memory that a task holds: [`CONTEXT_BYTES`], four bytes for each
     /// parameter, and four for each number that its largest pass over arrays reads and writes,
-    /// which is what a layer of a network that only goes forward has in memory at once. Caches of
+    /// which a layer of a network that only goes forward has in memory at once. Caches of
     /// allocators and work space of libraries come on top.
     ///
     /// # Panics
-    /// When there is no such model, or the batch is none of 1 to [`workloads::BATCH_MAX`]: a bug of
-    /// the caller.
+    /// If there is no such model, or the batch is none of 1 to [`workloads::BATCH_MAX`].
     #[must_use]
     pub fn memory_bytes(model: usize, batch: u32) -> u64 {
         let name = MODELS[model].workload;
@@ -331,11 +328,10 @@ impl InferenceTable {
     }
 }
 
-/// What a process with a context holds before it has allocated anything: about half a gigabyte on
-/// these GPUs with the libraries of a framework. An assumption.
+/// Memory of a process with a context before any allocation: about half a gigabyte on these GPUs
+/// with the libraries of a framework. An assumption.
 pub const CONTEXT_BYTES: u64 = 500_000_000;
 
-/// In 32 bits.
 const NUMBER_BYTES: u64 = 4;
 
 /// The batch of [`PAIR_BATCHES`] that is nearest by ratio; of two the greater, which harms more.
@@ -350,19 +346,16 @@ fn pair_batch_at(batch: u32) -> usize {
     PAIR_BATCHES.windows(2).filter(above).count()
 }
 
-/// Tasks of pairs.
 const TASKS: usize = MODELS.len() * PAIR_BATCHES.len();
 
-/// Pairs in which the order does not count.
 const PAIRS_UNORDERED: usize = TASKS * (TASKS + 1) / 2;
 
-/// The place of a task among those of pairs.
 fn task_at((model, batch): (usize, u32)) -> Option<usize> {
     let is_there = model < MODELS.len() && batch > 0;
     is_there.then(|| model * PAIR_BATCHES.len() + pair_batch_at(batch))
 }
 
-/// The place of a pair. First come those without order, whose first task is not after the second.
+/// The place of a pair. Those without order precede; their first task is not after the second.
 fn pair_index(by: Mechanism, gpu: usize, of: usize, beside: usize) -> usize {
     let ordered = |place: usize| {
         GPUS.len() * PAIRS_UNORDERED + ((place * GPUS.len() + gpu) * TASKS + of) * TASKS + beside
@@ -377,7 +370,6 @@ fn pair_index(by: Mechanism, gpu: usize, of: usize, beside: usize) -> usize {
     }
 }
 
-/// How many pairs there are.
 const PAIRS: usize = GPUS.len() * (PAIRS_UNORDERED + 2 * TASKS * TASKS);
 
 fn alone_index(gpu: usize, model: usize, batch: usize, share: usize) -> usize {

@@ -69,9 +69,8 @@ impl JobRecord {
         self.end_ns != NEVER
     }
 
-    /// Whether it ended after its promise, or not at all. What rounding adds to the ends of a job
-    /// that runs at exactly the speed that it needs is not late: a microsecond, or a millionth of
-    /// its length.
+    /// Whether it ended after its promise, or not at all. Rounding at the end of a job at exactly
+    /// the speed that it needs is not late: a microsecond, or a millionth of its length.
     #[must_use]
     pub const fn is_late(&self) -> bool {
         let rounding_ns = 1_000 + self.length_ns / 1_000_000;
@@ -96,8 +95,8 @@ pub struct Summary {
     pub waiting_s: f64,
     /// 99th percentile of that.
     pub waiting_p99_s: f64,
-    /// Σ time alone ÷ Σ time placed: how much of what they asked for the jobs got, 1 if they ran as
-    /// alone (MuxFlow's equation 3, "oversold GPU", where best-effort jobs run on others' GPUs).
+    /// Σ time alone ÷ Σ time placed: how much of their demand the jobs got, 1 if they ran as alone
+    /// (MuxFlow's equation 3, "oversold GPU", where best-effort jobs run on others' GPUs).
     pub speed: f64,
 }
 

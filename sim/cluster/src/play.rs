@@ -20,8 +20,7 @@ pub struct Play {
     pub arrivals: Vec<Arrival>,
     /// What GPUs do.
     pub physics: Physics,
-    /// What policies are told of pairs; the same as in `physics` unless an experiment says
-    /// otherwise.
+    /// What policies know of pairs; the same as in `physics` unless an experiment says otherwise.
     pub known: Pairs,
     usual: Vec<Usual>,
     promised: Vec<Usual>,
@@ -29,18 +28,18 @@ pub struct Play {
 }
 
 /// How many GPUs the jobs would need at the least, and where nothing is shared, by arithmetic
-/// alone: means to the horizon, of jobs that start when they come and run as long as they do alone.
+/// alone: means to the horizon, of jobs that start when they arrive and run as long as they do
+/// alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// One GPU for each GPU of each job.
     pub exclusive: f64,
-    /// As that, with five GPUs of inference for each of training, whatever there is to do
+    /// As `exclusive`, with five GPUs of inference for each of training, whatever there is to do
     /// (GPUColo's *Separate*): 6 max(n_inf ⁄ 5, n_tr).
     pub separate: f64,
-    /// What high-priority jobs use, or what the memory of all jobs takes, whichever is more, summed
-    /// over the models of GPU: what no placement can do with less, as long as jobs run at the speed
-    /// that they have alone. It leaves out that jobs do not divide, and all that best-effort jobs
-    /// use.
+    /// The use of high-priority jobs or the memory of all jobs, whichever is more, summed over the
+    /// models of GPU: no placement can do with less, as long as jobs run at their speed alone.
+    /// Leaves out that jobs do not divide, and all use of best-effort jobs.
     pub least: f64,
 }
 
@@ -48,7 +47,7 @@ impl Play {
     /// With policies that are told how jobs run beside each other.
     #[must_use]
     pub fn new(inventory: Inventory, arrivals: Vec<Arrival>, physics: Physics) -> Self {
-        // No policy knows the future: what comes on the first day is taken for usual.
+        // No policy knows the future: the first day's jobs are taken for typical.
         let first = arrivals.first().map_or(0, |arrival| arrival.at_ns) + DAY_NS;
         let seen = arrivals.iter().take_while(|arrival| arrival.at_ns < first);
         let seen: Vec<&JobSpec> = seen.map(|arrival| &arrival.job).collect();
@@ -138,7 +137,6 @@ impl Play {
     }
 }
 
-/// What runs at one time.
 struct Sums {
     inference: i64,
     training: i64,
@@ -159,8 +157,8 @@ impl Sums {
 
     fn change(&mut self, sign: i64, job: &JobSpec) {
         let gpus = sign * i64::from(job.gpus);
-        // Jobs that may have several models are counted for the first: the bound is of experiments
-        // whose jobs are bound to one.
+        // Jobs that may have several models count for the first: the bound is of experiments whose
+        // jobs are bound to one.
         let model = (0..self.models.len() as u16).find(|&m| job.models.has(cluster::ModelId(m)));
         let Some(model) = model else { return };
         let (milli, bytes) = &mut self.models[usize::from(model)];

@@ -1,4 +1,4 @@
-//! How fast jobs are, predicted online: [`learn::predictor`] on what Gavel's authors measured
+//! How fast jobs are, predicted online: [`learn::predictor`] on measurements of Gavel's authors
 //! ([`crate::traces::gavel`]), as OLTunes predicts latency and throughput.
 //!
 //! # Samples
@@ -9,24 +9,24 @@
 //! | [`Target::Speed`] | 1 881 | steps per second beside another job ÷ alone |
 //! | [`Target::LogAlone`] | 410 | the same, alone, on 1 to 8 GPUs of one machine or more |
 //!
-//! All measured pairs are of jobs with one GPU, so for the first two that is what is taken, of GPUs
-//! without the suffix `_unconsolidated`, which for one GPU says nothing. What did not run (a rate
-//! of 0) is left out.
+//! All measured pairs are of jobs with one GPU, so the first two targets have only those, of GPUs
+//! without the suffix `_unconsolidated`, which for one GPU says nothing. Jobs that did not run (a
+//! rate of 0) are left out.
 //!
 //! # Features
 //!
 //! Of the job and of the one beside it: the name of its network, its batch, as a category and as a
 //! logarithm. Of the GPU: its name, and its peaks, as logarithms. The number of GPUs, and whether
 //! they are in several machines. No field names a sample, nor a job type: a network and a batch are
-//! two fields, as of jobs that were never seen one may know both.
+//! two fields, so both may be known of a job that was never seen.
 //!
 //! # What is judged
 //!
-//! Samples come in a seeded random order. [`play`] predicts each before it is learnt; at some
-//! counts the predictor, as it stands, predicts all samples that have not come yet. [`unseen`]
+//! Samples arrive in a seeded random order. [`play`] predicts each before it is learnt; at some
+//! counts the predictor, as it stands, predicts all samples that have not arrived yet. [`unseen`]
 //! keeps all samples of one network, or of one GPU, from the predictor. Forests are fitted on a
-//! thread, as a daemon would, and taken in when [`REFIT_SAMPLES`] more samples have come, however
-//! long the thread takes: results are the same to the bit.
+//! thread, as a daemon would, and used from [`REFIT_SAMPLES`] more samples on, however long the
+//! thread takes: results are the same to the bit.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,7 +135,6 @@ pub fn samples(rows: &[Throughput], target: Target) -> Vec<Sample> {
     rows.iter().filter_map(sample).collect()
 }
 
-/// Peaks of a GPU.
 struct Peaks {
     fp32_tflops: f64,
     bandwidth_gb_s: f64,
@@ -230,7 +229,7 @@ pub enum PredictionError {
 pub struct Online {
     /// The predictor.
     pub predictor: Predictor,
-    /// The fit that runs, and the count of samples at which it is taken in.
+    /// The running fit, and the count of samples at which it is swapped in.
     refit: Option<(u64, JoinHandle<Result<Refitted, FitError>>)>,
     /// How many forests were taken in.
     pub refits: usize,
@@ -255,7 +254,7 @@ impl Online {
         }
     }
 
-    /// Learns a sample; returns what was predicted before.
+    /// Learns a sample; returns the prediction before.
     ///
     /// # Errors
     /// See [`PredictionError`].
@@ -273,8 +272,8 @@ impl Online {
         Ok(predictions)
     }
 
-    /// Takes a forest in, if its time has come: before a prediction, so that the forest that is
-    /// judged is the one that [`Self::learn`] compares.
+    /// Swaps in a forest that is due: before a prediction, so that the judged forest is the one
+    /// that [`Self::learn`] compares.
     fn take_due(&mut self) -> Result<(), PredictionError> {
         let seen = self.predictor.seen();
         if self.refit.as_ref().is_some_and(|&(at, _)| at <= seen) {
@@ -283,7 +282,7 @@ impl Online {
         Ok(())
     }
 
-    /// Waits for the fit that runs, if one does.
+    /// Waits for the running fit, if any.
     ///
     /// # Errors
     /// [`PredictionError::Fit`].
@@ -324,8 +323,8 @@ pub struct Accuracy {
     pub served_by: ServedBy,
     /// R² of what was served: 1 - squared error ÷ that of a constant.
     pub served: f64,
-    /// The same with the mean of the predicted samples themselves as the constant, of each network
-    /// or GPU its own: what a predictor that knows the level of a group and nothing else has is 0.
+    /// The same with the mean of the predicted samples themselves, of each network or GPU its own,
+    /// as the constant: 0 for a predictor that knows only the level of a group.
     pub served_own_mean: f64,
     /// R² of the factorization machine.
     pub machine: f64,
@@ -357,8 +356,8 @@ pub struct Report {
     pub quality: [Score; 3],
     /// That of what was served, to be compared with `quality`.
     pub served_quality: Score,
-    /// Prequential R² of what was served over all samples, none forgotten, with the mean of the
-    /// targets before each; 0 without an error.
+    /// Prequential R² of the served predictions over all samples, none forgotten, with the mean of
+    /// the targets before each; 0 without an error.
     pub prequential: f64,
     /// Forests that were fitted.
     pub refits: usize,
@@ -428,15 +427,15 @@ pub enum Left {
 pub struct Unseen {
     /// The network or the GPU; `all` for the samples of all together.
     pub name: String,
-    /// R² with the mean of what was learnt: the best constant for those who have seen nothing else.
-    /// Where a group is far from the others that constant is easily beaten, so
-    /// [`Accuracy::served_own_mean`] is the harder measure.
+    /// R² with the mean of the learnt samples: the best constant without others. Where a group is
+    /// far from the others that constant is easily beaten, so [`Accuracy::served_own_mean`] is
+    /// harder.
     pub accuracy: Accuracy,
 }
 
-/// For each network, or GPU: a predictor that has seen nothing of it, then so many of its samples
-/// (`shots`), predicts the rest of them. The last one, `all`, is over the samples of all, where
-/// groups that are predicted well hide others that are not.
+/// For each network, or GPU: a predictor that has seen none of its samples, then so many (`shots`),
+/// predicts the rest. The last one, `all`, is over the samples of all, where groups that are
+/// predicted well hide others that are not.
 ///
 /// # Errors
 /// See [`PredictionError`].
@@ -481,7 +480,7 @@ pub fn unseen(
     Ok(all)
 }
 
-/// Sums of squared errors: of what is served, of all learners, and of two constants.
+/// Sums of squared errors: of the served, of all learners, and of two constants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Errors {
     samples: usize,

@@ -1,22 +1,19 @@
-//! The random numbers of FGD's published runs.
+//! The random numbers of FGD's published runs. The authors' simulator is written in Go and draws
+//! from `math/rand`, whose stream for a seed is part of Go's promise of compatibility. With the
+//! same numbers a run here meets the same jobs in the same order with the same ties, and can be
+//! compared with the published run of that seed to the last decimal, where means over ten seeds of
+//! another generator differ by up to half a point.
 //!
-//! The authors' simulator is written in Go and draws from `math/rand`, whose stream for a seed is
-//! part of Go's promise of compatibility. With the same numbers a run here meets the same jobs in
-//! the same order with the same ties, and can be compared with the published run of that seed to
-//! the last decimal, where means over ten seeds of another generator differ by up to half a point.
-//!
-//! The generator is an additive lagged Fibonacci generator (Knuth, TAOCP 2, 3.2.2):
-//! X_n = X_{n−607} + X_{n−273} modulo 2⁶⁴. Its start is the state after 7.8·10¹² steps from a start
-//! by the seed 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is
-//! computed: the state after N steps is linear in the first, with coefficients x^N modulo
-//! x⁶⁰⁷ − x³³⁴ − 1.
+//! The generator is an additive lagged Fibonacci generator (Knuth, TAOCP 2, 3.2.2): modulo 2⁶⁴ X_n
+//! = X_{n−607} + X_{n−273}. It starts from the state after 7.8·10¹² steps from a start by the seed
+//! 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is computed:
+//! the state after N steps is linear in the first, with coefficients x^N modulo x⁶⁰⁷ − x³³⁴ − 1.
 
 use std::sync::LazyLock;
 
-/// Values of state.
 const LENGTH: usize = 607;
 
-/// The nearer of the two values that are added, counted back.
+/// The nearer of the two added values, counted back.
 const TAP: usize = 273;
 
 /// Steps before the common state.
@@ -81,8 +78,7 @@ impl PublishedRandom {
         }
     }
 
-    /// Puts the values in an order at random, as `Shuffle`, which takes the upper half of a
-    /// product.
+    /// Shuffles the values as `Shuffle`, which takes the upper half of a product.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for last in (1..values.len()).rev() {
             let count = last as u32 + 1;
@@ -134,7 +130,6 @@ fn start(seed: u32, shifts: [u32; 2]) -> Vec<u64> {
     drawn.collect()
 }
 
-/// The state after so many steps.
 fn after(steps: u64, state: &[u64]) -> Vec<u64> {
     let mut power = vec![0; LENGTH];
     power[0] = 1;

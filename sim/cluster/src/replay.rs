@@ -1,21 +1,22 @@
-//! A recorded trace as the jobs that the simulator plays.
+//! A recorded trace as the jobs that the simulator plays. By form, the arrival of a job, and its
+//! time alone:
 //!
-//! | form | class | how much of a GPU | when a job comes | how long it takes alone |
-//! |---|---|---|---|---|
-//! | openb | `LS` high-priority, others best-effort | `gpu_milli` | `creation_time` | from `scheduled_time` to `deletion_time` |
-//! | Philly | best-effort | whole GPUs | `timestamp` | `duration` |
-//! | Muri | best-effort | whole GPUs | `submit_time`; where that is 0 in all rows, the sum of the `interval`s before | `duration` |
-//! | Tiresias | best-effort | whole GPUs | `submit_time` | `duration` |
-//! | Gavel | best-effort | whole GPUs | `arrival_time` | `total_steps` at the measured rate alone |
-//! | PAI's tasks | best-effort | `plan_gpu` %, of each instance | `start_time` | to `end_time` |
+//! - openb: `creation_time`; from `scheduled_time` to `deletion_time`. Class: `LS` is
+//!   high-priority, others are best-effort. Part of a GPU: `gpu_milli`.
+//! - Philly: `timestamp`; `duration`. Tiresias: `submit_time`; `duration`.
+//! - Muri: `submit_time`, or where that is 0 in all rows, the sum of the `interval`s before;
+//!   `duration`.
+//! - Gavel: `arrival_time`; `total_steps` at the measured rate alone.
+//! - PAI's tasks: `start_time`; to `end_time`. Part of a GPU: `plan_gpu` %, of each instance.
+//!
+//! Jobs of all forms but openb are best-effort; of all but openb and PAI they have whole GPUs.
 //!
 //! - Best-effort jobs make progress from [`FLOOR_MILLI`] on, and have no promise. High-priority
 //!   jobs have one if [`Options::slo_milli`] says so.
 //! - A gang may lie on several nodes, but for openb's pods, each of which runs on one node.
 //! - No form states device memory, so none is asked for. Host CPU and memory, and models of GPU,
 //!   are asked for as stated if the nodes of the cluster are known ([`Options::has_hosts`]).
-//! - Times count from the first job. A job without a length or without a GPU is left out, and
-//!   counted.
+//! - Times count from the first job. Jobs without a length or a GPU are left out and counted.
 //! - Only Gavel's trace names workloads of its measurements. Jobs of other traces get one at random
 //!   where measurements are given, each as likely as another.
 
@@ -111,8 +112,8 @@ pub enum ReplayError {
 pub struct Options<'a> {
     /// The cluster, for the models that jobs ask for.
     pub inventory: &'a Inventory,
-    /// Whether the nodes are those of a published cluster: then what jobs ask of hosts, and which
-    /// models they may have, holds.
+    /// Whether the nodes are those of a published cluster: then the jobs' demands of hosts and
+    /// models hold.
     pub has_hosts: bool,
     /// Promise of high-priority jobs, as [`JobSpec::slo_milli`].
     pub slo_milli: Option<u32>,
@@ -129,7 +130,7 @@ pub struct Replay {
     pub arrivals: Vec<Arrival>,
     /// What was left out and why, a line each.
     pub notes: Vec<String>,
-    /// Until when jobs come, for means.
+    /// End of the time for means.
     horizon_ns: u64,
     /// Whether the jobs' workloads are those of the measurements.
     names_workloads: bool,
@@ -299,8 +300,8 @@ impl Replay {
     }
 }
 
-/// Means are taken as long as jobs come: so many days, or to the last arrival. Where all come at
-/// once, to the end of the last that would run alone.
+/// Means are taken as long as jobs arrive: so many days, or to the last arrival. Where all arrive
+/// at once, to the end of the last that would run alone.
 fn horizon_ns(arrivals: &[Arrival], days: Option<u32>) -> u64 {
     if let Some(days) = days {
         return u64::from(days) * DAY_NS;
@@ -310,16 +311,12 @@ fn horizon_ns(arrivals: &[Arrival], days: Option<u32>) -> u64 {
     if last == 0 { ends.unwrap_or(0) } else { last }
 }
 
-/// A row of any trace.
 struct Row {
-    /// When the job comes, where that is known.
     at_s: Option<f64>,
-    /// How long it takes alone, where that is known.
     length_s: Option<f64>,
     job: JobSpec,
 }
 
-/// How many rows are left out, by reason.
 #[derive(Default)]
 struct LeftOut {
     no_gpu: usize,
@@ -381,7 +378,6 @@ impl LeftOut {
     }
 }
 
-/// The rows of a trace; none of Gavel's without measurements.
 fn rows(
     form: Form,
     file: &str,
@@ -417,7 +413,6 @@ fn of_openb(pods: &[openb::Pod], inventory: &Inventory) -> Vec<Row> {
     pods.iter().map(row).collect()
 }
 
-/// A training of so many whole GPUs.
 fn training(at_s: f64, length_s: f64, gpus: u32) -> Row {
     let mut job = JobSpec::new(0, Class::BestEffort, gpus, WHOLE_MILLI);
     job.spread = gpus > 1;
@@ -467,7 +462,7 @@ fn of_gavel(jobs: &[gavel::Job], measured: &Measured) -> Vec<Row> {
         row.length_s = per_s.map(|per_s| job.total_steps as f64 / per_s);
         match workload {
             Some(workload) => row.job.workload = workload,
-            // Nothing is known of how it runs beside others.
+            // Its speed beside others is unknown.
             None => row.length_s = None,
         }
         row

@@ -1,6 +1,6 @@
-//! What a training does to the inference service beside it, and the service to the training, as the
-//! simulator of one GPU has it: the truth on which placement among services is compared (Mudi,
-//! EuroSys'25, section 7.1).
+//! What a training does to the inference service beside it, and the service to the training, in the
+//! simulator of one GPU: the truth on which placement among services is compared (Mudi, EuroSys'25,
+//! section 7.1).
 //!
 //! Six services ([`SERVICES`], Mudi's Table 1) and nine trainings ([`TRAININGS`], its Table 3) run
 //! in pairs on one [`DEVICE`] under MPS. A service that has the share D of the SMs answers its
@@ -25,10 +25,9 @@
 //! # Terms and units
 //!
 //! A share is a part of the SMs, 0 to 1. `late` is the share of all requests, answered or not, that
-//! take longer than the service's target. Requests come at random, [`REQUESTS_PER_S`] a second. The
-//! time of a *request* counts from its arrival, so it includes the wait for the batch. The time of
-//! a *batch* counts from its beginning, one batch after the other. An iteration is one step of a
-//! training.
+//! take longer than the service's target. Requests arrive at random, [`REQUESTS_PER_S`] a second.
+//! The time of a *request* counts from its arrival, so it includes the wait for the batch, that of
+//! a *batch* from its start, one batch after the other. An iteration is one step of a training.
 
 use workloads::{LayerCounts, Workload};
 
@@ -145,7 +144,7 @@ const fn training(
 }
 
 impl Training {
-    /// Layers of its network by kind, which Mudi predicts interference from; `None` only if the
+    /// Layers of its network by kind, from which Mudi predicts interference; `None` only if the
     /// workload had been renamed.
     #[must_use]
     pub fn layer_counts(&self) -> Option<LayerCounts> {
@@ -207,9 +206,9 @@ impl ServiceTable {
         Some(&self.curve(service, training, batch)?[share])
     }
 
-    /// Share of requests that are late with the service at this share, 0 to 1; between two shares
-    /// of the grid, here and in all that follows, a point of the straight line between both. `None`
-    /// outside of the grid.
+    /// Share of requests that are late with the service at this share, 0 to 1; here and below,
+    /// between two shares of the grid on the straight line between both. `None` outside of the
+    /// grid.
     #[must_use]
     pub fn late(&self, service: usize, training: usize, batch: u32, share: f64) -> Option<f64> {
         let curve = self.curve(service, training, batch)?;
@@ -270,8 +269,8 @@ impl ServiceTable {
         alone.skip(service).map(|batches| batches[place]).next()
     }
 
-    /// Of the settings of the grid with at most this share of late requests the one with the
-    /// fastest training; of equals the one with the smallest batch and share.
+    /// Of the grid's settings with at most this share of late requests the one with the fastest
+    /// training; of equals the one with the smallest batch and share.
     #[must_use]
     pub fn best(&self, service: usize, training: usize, late_max: f64) -> Option<Best> {
         let mut best: Option<Best> = None;
@@ -292,7 +291,6 @@ impl ServiceTable {
         best
     }
 
-    /// By share.
     fn curve(&self, service: usize, training: usize, batch: u32) -> Option<&[Cell]> {
         let batch = BATCHES.iter().position(|&of| of == batch)?;
         if service >= SERVICES.len() || training >= TRAININGS.len() {
@@ -303,13 +301,12 @@ impl ServiceTable {
     }
 }
 
-/// The place of a cell, by places in the grid.
 fn cell_index(service: usize, training: usize, batch: usize, share: usize) -> usize {
     let pair = service * TRAININGS.len() + training;
     (pair * BATCHES.len() + batch) * SHARES_PCT.len() + share
 }
 
-/// Shares are those of the grid that differ by less: 0.1 + 0.2 is 0.3.
+/// Shares of the grid match within this: 0.1 + 0.2 is 0.3.
 const SHARE_STEP: f64 = 1e-9;
 
 fn interpolated(curve: &[Cell], share: f64, of: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {

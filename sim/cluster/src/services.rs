@@ -1,10 +1,8 @@
 //! Which service a training runs beside: Mudi's experiment (EuroSys'25, section 7.1) on a thousand
-//! GPUs.
-//!
-//! Each GPU has one of six inference services ([`SERVICES`]), with 200 requests a second. Trainings
-//! of nine types ([`TRAININGS`]) come by a recorded trace whose times are divided by 80, wait in
-//! the order of their arrival, and one at a time runs on each GPU. What is true of a pair is the
-//! table's ([`ServiceTable`]). What a policy knows of it is less:
+//! GPUs. Each GPU has one of six inference services ([`SERVICES`]), with 200 requests a second.
+//! Trainings of nine types ([`TRAININGS`]) arrive by a recorded trace whose times are divided by
+//! 80, wait in the order of their arrival, and one at a time runs on each GPU. The table
+//! ([`ServiceTable`]) has the truth of a pair. A policy knows less:
 //!
 //! - **Latency**: the two lines that fit the 99th percentile of batches at six shares
 //!   ([`policy::latency_model`]), for each service, training and batch.
@@ -13,18 +11,19 @@
 //! On each GPU the same tuner chooses the batch and the share of the service, whatever policy
 //! placed the training ([`Experiment::tuned`]): it tries settings from the fastest on that are
 //! predicted to be near the service's target, each for [`TRY_S`], and keeps the first with at most
-//! [`LATE_MAX`] late requests, as measured there. What is late meanwhile counts.
+//! [`LATE_MAX`] late requests, as measured there. Late requests meanwhile count. The orders of
+//! services:
 //!
-//! | policy | order of services |
-//! |---|---|
-//! | `random`, `first-fit` | none |
-//! | `mudi-slope` | the least mean of the absolute slopes of the latency over all batches and both lines, in ms per share |
-//! | `mudi-slope-signed` | the least mean of the slopes themselves, as the paper says literally: they are negative, so the steepest wins |
-//! | `mudi-slope-slo` | the same divided by the service's target: ms favour fast services |
-//! | `pillion` | the greatest predicted speed of the training, of those services that are predicted to keep their targets |
-//! | `exhaustive` | the greatest true speed with at most [`LATE_MAX`] late requests, by trying all settings: the best for each arrival |
-//! | `inverted` | the reverse of `pillion` |
-//! | `mudi-slope-learnt`, `pillion-learnt` | the same, four of nine trainings never run before |
+//! - `random`, `first-fit`: none.
+//! - `mudi-slope`: the least mean of the absolute slopes of the latency over all batches and both
+//!   lines, in ms per share. `mudi-slope-signed`: of the slopes themselves, as the paper says
+//!   literally: they are negative, so the steepest wins. `mudi-slope-slo`: `mudi-slope` divided by
+//!   the service's target, as ms favour fast services.
+//! - `pillion`: the greatest predicted speed of the training, of those services that are predicted
+//!   to keep their targets. `inverted`: the reverse.
+//! - `exhaustive`: the greatest true speed with at most [`LATE_MAX`] late requests, by trying all
+//!   settings: the best for each arrival.
+//! - `mudi-slope-learnt`, `pillion-learnt`: the same, four of nine trainings never run before.
 //!
 //! Under the last two, curves and speeds of the four trainings ([`crate::interference::UNSEEN`])
 //! are predicted from their layers ([`learn::interference`]), and for `pillion-learnt` also from
@@ -69,7 +68,7 @@ pub const TRY_S: f64 = 2.0;
 /// Most settings that it tries (Mudi: at most 25).
 pub const TRIES_MAX: usize = 25;
 
-/// A setting is tried if it is predicted to take at most so much more than it may.
+/// Tried settings are predicted to take at most so much more than they may.
 const TRY_SLACK: f64 = 1.25;
 
 /// The tuner's setting of one GPU.
@@ -86,8 +85,7 @@ pub struct Setting {
 /// How the tuner bounds what a batch may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The wait for the batch to fill, the batches before, and the batch itself together keep the
-    /// target.
+    /// The wait for the batch to fill, the batches before, and the batch together keep the target.
     Queueing,
     /// (W ⁄ b) P ≤ target, all in seconds, as the paper's equation 4 has it: a share of the time is
     /// compared with a time.
@@ -132,21 +130,19 @@ impl Known {
         Self { curves, speeds }
     }
 
-    /// Other knowledge of that place.
     fn set(&mut self, place: usize, curve: PieceWise, speeds: [f64; SAMPLE_SHARES.len()]) {
         let count = SAMPLE_SHARES.len();
         self.curves[place] = Some(curve);
         self.speeds[place * count..(place + 1) * count].copy_from_slice(&speeds);
     }
 
-    /// None of that place.
     fn clear(&mut self, place: usize) {
         let speeds = place * SAMPLE_SHARES.len()..(place + 1) * SAMPLE_SHARES.len();
         self.curves[place] = None;
         self.speeds[speeds].fill(0.0);
     }
 
-    /// That of another of the same place.
+    /// Copies the knowledge that another has of the same place.
     fn copy(&mut self, place: usize, other: &Self) {
         let speeds = place * SAMPLE_SHARES.len()..(place + 1) * SAMPLE_SHARES.len();
         self.curves[place] = other.curves[place];
@@ -178,8 +174,8 @@ impl Known {
             .next()
     }
 
-    /// The settings of the grid whose batches are predicted to take at most `slack` of what they
-    /// may, those with the fastest training first.
+    /// The settings of the grid whose batches are predicted to take at most `slack` of the allowed
+    /// time, the fastest trainings first.
     fn settings(&self, service: usize, training: usize, bound: Bound, slack: f64) -> Vec<Setting> {
         let mut settings = Vec::new();
         for (number, &batch) in BATCHES.iter().enumerate() {
@@ -231,7 +227,7 @@ fn speed(table: &ServiceTable, service: usize, training: usize, batch: u32, shar
         .map_or(0.0, |(beside, alone)| beside / alone)
 }
 
-/// The longest that a batch may take; `None` if it cannot keep the target however short.
+/// The longest allowed batch; `None` if it cannot keep the target however short.
 fn limit_ms(slo_ms: f64, batch: u32, bound: Bound) -> Option<f64> {
     let per_ms = REQUESTS_PER_S / 1000.0;
     let others = f64::from(batch - 1);
@@ -240,13 +236,13 @@ fn limit_ms(slo_ms: f64, batch: u32, bound: Bound) -> Option<f64> {
         return Some(slo_ms / 1000.0 * every_ms);
     }
     // The first of a batch waits for the others: their number is Poisson's, and 99 of 100 times
-    // they have come after the mean and 2.33 deviations.
+    // they have arrived after the mean and 2.33 deviations.
     let fill_ms = (others + 2.33 * others.sqrt()) / per_ms;
     let left_ms = slo_ms - fill_ms;
     if left_ms <= 0.0 {
         return None;
     }
-    // A batch waits for those before it for P ρ ⁄ 2 (1 − ρ) in the mean (batches that come at
+    // A batch waits for those before it for P ρ ⁄ 2 (1 − ρ) in the mean (batches that arrive at
     // random, each taking P; fewer wait where batches fill regularly), and the longest of 100 about
     // 4.6 times that.
     let total = |p_ms: f64| {
@@ -358,7 +354,7 @@ pub const POLICIES: [&str; 10] = [
     "pillion-learnt",
 ];
 
-/// At the end of the name of a policy that knows five trainings and learns the others.
+/// Suffix of a policy that knows five trainings and learns the others.
 const LEARNT: &str = "-learnt";
 
 /// What came out.
@@ -433,8 +429,7 @@ impl Experiment {
             tuned.late_tries += tuned.late;
             tuned.tries += 1;
         }
-        // No setting keeps the target: the training is paused, but for what a tenth of the GPU
-        // gives it.
+        // No setting keeps the target: the training is paused, except for a tenth of the GPU.
         Tuned {
             late: 1.0,
             speed: PAUSED_SPEED,
@@ -461,7 +456,6 @@ impl Experiment {
         }
     }
 
-    /// The orders of services, for a policy that has one.
     fn scores(&self, known: &Known, policy: &str) -> Beside {
         let policy = policy.strip_suffix(LEARNT).unwrap_or(policy);
         let micro = |number: f64| (1e6 * number) as i64;
@@ -487,7 +481,7 @@ impl Experiment {
         }
     }
 
-    /// The policy of that name, of [`POLICIES`]; any other is taken for `pillion`. Those that learn
+    /// The policy of that name in [`POLICIES`]; any other is taken for `pillion`. Learning ones
     /// know all pairs here; [`Experiment::run`] lets them learn.
     #[must_use]
     pub fn policy(&self, name: &str, view: &View) -> Box<dyn Placement> {
@@ -612,7 +606,7 @@ impl Experiment {
     }
 }
 
-/// What a service and a training hold of a GPU: so much that no GPU takes two of either, and each
+/// Parts of a GPU for a service and a training, such that no GPU takes two of either, and each
 /// takes one of both.
 const SERVICE_MILLI: u32 = 400;
 const TRAINING_MILLI: u32 = 600;
@@ -625,19 +619,16 @@ fn service_of(view: &View, node: NodeId) -> Option<usize> {
 struct Run<'a> {
     experiment: &'a Experiment,
     is_exhaustive: bool,
-    /// What is known in place of the experiment's knowledge.
+    /// Used in place of the experiment's knowledge.
     learnt: Option<Learnt>,
-    /// Whether that changed since scores were made.
+    /// Whether `learnt` changed since scores were made.
     has_learnt: bool,
     queue: Queue,
     ends: BinaryHeap<Ended>,
-    /// The task that comes next.
     next: usize,
     /// GPUs without a training, by service.
     free: Vec<u32>,
-    /// By GPU.
     services: Vec<usize>,
-    /// By task.
     placed_on: Vec<usize>,
     late_s: f64,
     beside_s: f64,
@@ -645,7 +636,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Lets the next training come or end, and says when that is; `None` after the last.
+    /// Handles the next arrival or end, and returns its time; `None` after the last.
     fn next_event(&mut self, view: &mut View) -> Option<u64> {
         let coming = self.experiment.tasks.get(self.next).map(|task| task.at_ns);
         let ending = self.ends.peek().map(|ended| ended.at_ns.0);

@@ -10,17 +10,17 @@ use devices::Device;
 
 use crate::traces::{gavel, openb, pai};
 
-/// A model of GPU in a published cluster, the device whose memory and board power it has, and the
-/// one whose power at rest it has.
+/// A model of GPU in a published cluster, the device with its memory and board power, and the one
+/// with its power at rest.
 struct Known {
     published: &'static str,
     device: &'static str,
     idle: &'static str,
 }
 
-/// What the models of Alibaba's clusters are. `MISC` are "older generations" and `G2`, `G3` are not
-/// named by the publications; they are taken for P100, as that is the oldest that is named. The
-/// power at rest of a V100 of 16 GB is that of 32 GB, which has the same chip.
+/// The models of Alibaba's clusters. `MISC` are "older generations" and `G2`, `G3` are not named by
+/// the publications; they are taken for P100, the oldest that is named. The power at rest of a V100
+/// of 16 GB is that of 32 GB, which has the same chip.
 const KNOWN: [Known; 9] = [
     known("P100", "P100-PCIE-16GB", "P100-PCIE-16GB"),
     known("T4", "T4", "T4"),
@@ -41,11 +41,11 @@ const fn known(published: &'static str, device: &'static str, idle: &'static str
     }
 }
 
-/// Power at rest of a device of which no reading is known, as a share of its board power: what the
-/// readings that there are have between them (docs/model.md, "Power at rest").
+/// Power at rest of a device without a known reading, as a share of its board power: the mean of
+/// the existing readings (docs/model.md, "Power at rest").
 const IDLE_SHARE: f64 = 0.12;
 
-/// The device that a model of an inventory is; a name of the device table is itself.
+/// The device of a model of an inventory; a name of the device table is itself.
 pub(crate) fn device_of(model: &str) -> Option<(Device, f64)> {
     let known = KNOWN.iter().find(|known| known.published == model);
     let (device, idle) = known.map_or((model, model), |known| (known.device, known.idle));
@@ -68,7 +68,7 @@ pub fn unknown_models(inventory: &Inventory) -> Vec<&str> {
     unknown.map(|(_, model)| model.name.as_str()).collect()
 }
 
-/// Memory of a model's GPUs; of a model that is not known as of one with 16 GiB.
+/// Memory of a model's GPUs; of an unknown model as of one with 16 GiB.
 fn memory_bytes(model: &str) -> u64 {
     device_of(model).map_or(16 << 30, |(device, _)| device.memory_bytes)
 }
@@ -92,7 +92,7 @@ pub fn power(inventory: &Inventory) -> Vec<Power> {
     inventory.models().iter().map(power).collect()
 }
 
-/// The models with the most single-precision operations per second: those within a tenth of the
+/// The models with the most single-precision operations per second: within a tenth of the
 /// strongest.
 #[must_use]
 pub fn strongest(inventory: &Inventory) -> Models {
@@ -107,7 +107,7 @@ fn strength_of(model: &Model) -> f64 {
     device_of(&model.name).map_or(0.0, |(device, _)| device.fp32_tflops())
 }
 
-/// Nodes by name, and their models numbered in the order in which they come.
+/// Nodes by name, and their models numbered in the order of their first mention.
 fn inventory(
     nodes: impl Iterator<Item = (NodeSpec, Option<String>)>,
 ) -> Result<Inventory, InventoryError> {
@@ -163,8 +163,8 @@ pub fn pai_cluster(machines: &[pai::Machine]) -> Result<Inventory, InventoryErro
     }))
 }
 
-/// So many GPUs of one model, on nodes of `node_gpus` each; the last node has what is left. Nothing
-/// is said of hosts.
+/// So many GPUs of one model, on nodes of `node_gpus` each; the last node has the rest. Without
+/// data of hosts.
 ///
 /// # Errors
 /// [`InventoryError`] if a node has more GPUs than an inventory can have.
@@ -181,8 +181,8 @@ pub fn uniform(device: &Device, gpus: u32, node_gpus: u32) -> Result<Inventory, 
     Inventory::new(vec![model], (0..nodes).map(node).collect())
 }
 
-/// The job without what it asks of hosts, and content with any model: for a cluster of which only
-/// GPUs are known.
+/// The job without demands of hosts, and content with any model: for a cluster of which only GPUs
+/// are known.
 pub fn without_hosts(job: &mut JobSpec) {
     job.cpu_milli = 0;
     job.host_memory_bytes = 0;
@@ -198,8 +198,8 @@ pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
     pods.iter().enumerate().map(job).collect()
 }
 
-/// One pod. Pods that serve requests (`LS`) are high-priority. A model that no node has is asked
-/// for in vain.
+/// One pod. Pods that serve requests (`LS`) are high-priority. Nothing satisfies a model that no
+/// node has.
 pub(crate) fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) -> JobSpec {
     let class = match pod.qos {
         Some(openb::Qos::LatencySensitive) => Class::HighPriority,
@@ -216,12 +216,11 @@ pub(crate) fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) ->
     job
 }
 
-/// What Gavel's workloads keep of their speed beside each other on one GPU of that name, and the
-/// workloads' names by number: those of one GPU that were measured alone.
-///
-/// Both of a pair had half of the GPU, so a job keeps its measured part of the speed alone, divided
-/// by one half, and at most all. A pair that was not measured, or has a speed of 0 (it did not
-/// fit), is taken for the mean of the pairs that were.
+/// The parts of their speed that Gavel's workloads keep beside each other on one GPU of that name,
+/// and the workloads' names by number: those of one GPU that were measured alone. Both of a pair
+/// had half of the GPU, so a job keeps its measured part of the speed alone, divided by one half,
+/// and at most all. A pair that was not measured, or has a speed of 0 (it did not fit), is taken
+/// for the mean of the pairs that were.
 #[must_use]
 pub fn gavel_pairs(rows: &[gavel::Throughput], gpu: &str) -> (Vec<String>, Pairs) {
     let one = |kind: &gavel::ScaledType| kind.scale_factor == 1;
@@ -288,7 +287,7 @@ mod tests {
     }
 
     /// Alone 10 per s, beside `b` 4: it keeps 0.8 of its half. `b` loses nothing beside `a`, and
-    /// what was not measured is taken for the mean, 0.9.
+    /// unmeasured pairs have the mean, 0.9.
     #[test]
     fn a_pair_keeps_its_part_of_a_half() {
         let rows = [

@@ -1,8 +1,7 @@
-//! Tables of measured numbers that come with the program, as files: what their readers share.
-//!
-//! A table is comma-separated, with lines of comments that begin with `#` and a line of names of
-//! columns. Every row is there once. A wrong row is refused with the file, its line, what is wrong
-//! and what would be right.
+//! Tables of measured numbers that come with the program, as files: the common parts of their
+//! readers. A table is comma-separated, with comment lines that begin with `#` and a line of column
+//! names. Every row appears once. A wrong row is refused with the file, its line, the fault and the
+//! expected value.
 
 use csv::ReaderBuilder;
 use serde::de::DeserializeOwned;
@@ -40,11 +39,8 @@ pub enum TableError {
     },
 }
 
-/// Gives `put` each row of the table in `bytes`; it says what is wrong with a row. `file` is the
-/// table's name, for errors only.
-///
-/// # Errors
-/// See [`TableError`].
+/// Gives `put` each row of the table in `bytes`; `put` returns what is wrong with a row. `file` is
+/// the table's name, for errors only. Errors: see [`TableError`].
 pub(crate) fn read_rows<R: DeserializeOwned>(
     file: &str,
     bytes: &[u8],
@@ -76,7 +72,6 @@ pub(crate) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
     }
 }
 
-/// `missing` of `expected` rows are not there.
 pub(crate) fn none_missing(file: &str, missing: usize, expected: usize) -> Result<(), TableError> {
     match missing {
         0 => Ok(()),
@@ -88,12 +83,11 @@ pub(crate) fn none_missing(file: &str, missing: usize, expected: usize) -> Resul
     }
 }
 
-/// What is in a column.
 pub(crate) fn there<T>(column: &str, value: Option<T>) -> Result<T, String> {
     value.ok_or_else(|| format!("{column} is empty: expected a number"))
 }
 
-/// A number of a column, which is at least so much.
+/// A number of a column that is at least `least`.
 pub(crate) fn number(column: &str, number: Option<f64>, least: f64) -> Result<f64, String> {
     let number = there(column, number)?;
     if number.is_finite() && number >= least {
@@ -104,7 +98,6 @@ pub(crate) fn number(column: &str, number: Option<f64>, least: f64) -> Result<f6
     ))
 }
 
-/// The place of a name in a list.
 pub(crate) fn named<const N: usize>(
     kind: &str,
     name: &str,
@@ -114,7 +107,6 @@ pub(crate) fn named<const N: usize>(
     found.ok_or_else(|| format!("{kind} {name:?}: expected one of {}", names.join(", ")))
 }
 
-/// The place of a number in a list.
 pub(crate) fn listed(column: &str, grid: &[u32], number: Option<u32>) -> Result<usize, String> {
     let found = number.and_then(|number| grid.iter().position(|&of| of == number));
     let shown = number.map_or_else(|| "empty".to_owned(), |number| number.to_string());

@@ -1,23 +1,19 @@
-//! Readers of recorded clusters and jobs: a module for each published form.
-//!
-//! A reader is a pure function from the bytes of a file to typed rows, and simulates nothing:
-//!
+//! Readers of recorded clusters and jobs: a module for each published form. A reader is a pure
+//! function from the bytes of a file to typed rows, and simulates nothing. Its first argument is
+//! the name of the file, for errors only.
 //! ```no_run
 //! use cluster_sim::traces::{self, openb};
 //!
 //! let pods = traces::read("openb_pod_list_default.csv".as_ref(), openb::pods)?;
 //! # Ok::<(), traces::TraceError>(())
 //! ```
-//!
 //! All readers have these rules in common.
 //! - Columns are found by their names in the header, in any order, and other columns are ignored. A
 //!   table that is published without a header is read by position.
 //! - A byte order mark and lines that end in CRLF are accepted.
 //! - Times have the unit of their name, are finite, and lie between 0 and 100 years.
-//! - A cell of a form that is not known refuses the whole file: see [`TraceError`].
+//! - A cell of an unknown form refuses the whole file: see [`TraceError`].
 //! - A file has at most [`ROWS_MAX`] rows and [`BYTES_MAX`] bytes.
-//!
-//! The first argument of a reader is the name of the file, for errors only.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -71,7 +67,7 @@ fn read_up_to<T>(
     }
 }
 
-/// The file's bytes, at most one more than may be.
+/// The file's bytes, at most one more than allowed.
 fn bytes_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?

@@ -1,12 +1,9 @@
-//! A cluster over weeks, from event to event.
-//!
-//! A job comes, waits, is placed, runs at a speed that its neighbours decide
-//! ([`cluster::interference`]), and ends when its work is done. Speeds change only where a job
-//! comes to a GPU or leaves it. A gang runs at the speed of its slowest GPU. Between events nothing
-//! happens, so 57 days of thousands of GPUs take seconds.
-//!
-//! What is counted: [`Outcome`]. The simulated time is in ns since the start of the trace; equal
-//! input gives equal outcomes to the byte.
+//! A cluster over weeks, from event to event. A job arrives, waits, is placed, runs at a speed that
+//! its neighbours decide ([`cluster::interference`]), and ends when its work is done. Speeds change
+//! only where a job starts on a GPU or leaves it. A gang runs at the speed of its slowest GPU.
+//! Between events nothing happens, so 57 days of thousands of GPUs take seconds. The result is an
+//! [`Outcome`]. The simulated time is in ns since the start of the trace; equal input gives equal
+//! outcomes to the byte.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,8 +40,8 @@ pub struct Physics {
     pub horizon_ns: u64,
 }
 
-/// A job that has longer to run than that does not end unless something changes: 200 years, which
-/// fit into the time of a run twice.
+/// A job with longer to run does not end unless something changes: 200 years, which fit into the
+/// time of a run twice.
 const LEFT_MAX_NS: f64 = 200.0 * 365.25 * 86_400.0 * 1e9;
 
 /// Watches a run.
@@ -65,7 +62,7 @@ struct Running {
     remaining_ns: f64,
     speed: f64,
     since_ns: u64,
-    /// How often its end has been foretold; only the last foretelling holds.
+    /// Number of predictions of its end; only the last one holds.
     generation: u32,
 }
 
@@ -85,7 +82,6 @@ struct World<'a> {
     /// How the residents of each GPU would run, in their order, if none waited for other GPUs of
     /// its gang: speed, and share of the GPU.
     alone: Vec<Vec<(f64, f64)>>,
-    /// How they run.
     speeds: Vec<Vec<f64>>,
     watts: Vec<f64>,
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -193,7 +189,7 @@ impl World<'_> {
         }
     }
 
-    /// The next job that ends, and when; what was foretold before a change is dropped.
+    /// The next job that ends, and when; drops predictions from before a change.
     fn next_end(&mut self) -> Option<(u64, usize)> {
         while let Some(&Reverse((at, index, generation))) = self.ends.peek() {
             if self.running[index as usize].generation == generation {
@@ -253,11 +249,10 @@ impl World<'_> {
         }
     }
 
-    /// The jobs of these GPUs have changed: finds all speeds anew, and foretells the ends.
-    ///
-    /// A gang runs at the speed of its slowest GPU, and on the others leaves to its neighbours what
-    /// it has no use for. So first all GPUs are settled as if no job waited for another GPU; then
-    /// those that have a gang, and those that a gang of them has, with what each gang can use.
+    /// Finds all speeds anew and predicts the ends, after the jobs of these GPUs have changed. A
+    /// gang runs at the speed of its slowest GPU, and on the others leaves the rest to its
+    /// neighbours. So first all GPUs are settled as if no job waited for another GPU; then those
+    /// that have a gang, and those that a gang of them has, with what each gang can use.
     fn resettle(&mut self, parts: &[Part], policy: &mut dyn Placement) {
         let mut gpus: Vec<(NodeId, usize)> = self.gpus_of(parts);
         for &(_, gpu) in &gpus {
@@ -335,7 +330,7 @@ impl World<'_> {
         );
     }
 
-    /// The speed of a gang: what its slowest GPU would have it run at.
+    /// The speed of a gang: that on its slowest GPU.
     fn gang_speed(&self, gang: JobId) -> f64 {
         let parts = self.view.parts_of(gang).unwrap_or_default();
         let gpus = self.gpus_of(parts).into_iter();
@@ -347,7 +342,7 @@ impl World<'_> {
         speeds.fold(f64::INFINITY, f64::min)
     }
 
-    /// How the jobs of the GPU run, and what it takes of power.
+    /// Settles the speeds of the GPU's jobs, and its power.
     fn settle_gpu(&mut self, node: NodeId, gpu: usize, policy: &mut dyn Placement) {
         let state = &self.view.gpus()[gpu];
         self.sharers.clear();

@@ -1,5 +1,5 @@
-//! Five days of the fifty-seven (`cluster_sim::days`): what the comparison needs to be one. The
-//! traces are not part of the repository (`testing::data`).
+//! Five days of the fifty-seven (`cluster_sim::days`): preconditions of the comparison. The traces
+//! are not in the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -48,8 +48,7 @@ fn promises_hold_on_fewer_gpus_than_the_papers_need() {
     let alone = run(&play, "exclusive");
     let violations = ours.high_priority.violations();
     assert!(violations <= 0.011, "{violations}");
-    // By hours to the end of all work: in five days a policy that puts trainings off has fewer GPUs
-    // in use.
+    // By hours to the end of all work: in five days a policy that delays trainings uses fewer GPUs.
     let least = alone.gpu_hours.min(theirs.gpu_hours);
     assert!(ours.gpu_hours < 0.95 * least, "{} {least}", ours.gpu_hours);
     assert!(
@@ -61,7 +60,7 @@ fn promises_hold_on_fewer_gpus_than_the_papers_need() {
     assert!(ours.best_effort.completion_s < theirs.best_effort.completion_s);
 }
 
-/// A table in which every workload has the row of another one gives other results; so does none. A
+/// A table in which every workload has the row of another one, or none, gives other results. A
 /// constant slowdown would not.
 #[test]
 fn the_table_of_pairs_matters() {
@@ -109,7 +108,6 @@ impl Placement for Inverted {
     }
 }
 
-/// What would be if the scores were computed and not used, or used the wrong way round.
 #[test]
 fn inverted_scores_are_seen() {
     let play = days(3, Neighbours::Measured);
@@ -125,7 +123,7 @@ fn inverted_scores_are_seen() {
     assert!(inverted.used_j > ours.used_j);
 }
 
-/// The jobs are those of the parts that they are made of, and not one hour again and again.
+/// Jobs are those of the parts that they are made of, not one hour again and again.
 #[test]
 fn days_differ_and_have_their_jobs() {
     let play = days(8, Neighbours::Unnoticed);
@@ -149,8 +147,8 @@ fn days_differ_and_have_their_jobs() {
         inference[5] < inference[0] * 3 / 4 && inference[6] < inference[5],
         "{inference:?}"
     );
-    // Five times what Philly has from its twentieth day on (counted by a program in Python), some
-    // of it up to an hour later.
+    // Five times Philly's from its twentieth day on (counted by a program in Python), some of it up
+    // to an hour later.
     let recorded: [u32; 8] = [539, 499, 614, 519, 344, 786, 282, 225];
     for (count, recorded) in trainings.iter().zip(recorded) {
         assert!(count.abs_diff(5 * recorded) < recorded, "{trainings:?}");
@@ -166,8 +164,7 @@ fn without_risk_promises_are_broken() {
     assert!(violations("pillion") <= 0.011);
 }
 
-/// The policy reads its table of pairs: told the pairs of other workloads, it places otherwise, and
-/// learns.
+/// Given the pairs of other workloads, the policy places otherwise, and learns.
 #[test]
 fn what_policies_know_of_pairs_matters() {
     let mut play = days(3, Neighbours::Measured);
@@ -178,7 +175,7 @@ fn what_policies_know_of_pairs_matters() {
     assert!(mistaken.high_priority.violations() <= 0.05);
 }
 
-/// After some events nothing is held twice; the world's own test looks after each.
+/// After some events nothing is held twice; the world's own test checks after each.
 struct Valid(u64);
 
 impl Watch for Valid {

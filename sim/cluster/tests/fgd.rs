@@ -1,5 +1,5 @@
 //! The published allocations of FGD (USENIX ATC'23), column by column. The traces and the
-//! publication are not part of the repository (`testing::data`).
+//! publication are not in the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -56,9 +56,9 @@ fn columns(workload: &str, policy: &str) -> Columns {
 }
 
 /// The mean of each policy is within 0.5 of the published one at 130 %, and within 1 in each
-/// column. The policies that do not draw do what the published ones did, to the printed decimals:
-/// that is the check of scores, ties and random numbers. What the published `Random` drew depended
-/// on how its threads ran.
+/// column. The policies that do not draw did what the published ones did, to the printed decimals:
+/// that checks scores, ties and random numbers. The published `Random` depended on how its threads
+/// ran.
 fn holds(workload: &str) {
     let mut last = Vec::new();
     for (_, policy) in POLICIES {

@@ -82,7 +82,7 @@ fn mean(all: &[Judged], number: impl Fn(&Judged) -> f64) -> f64 {
     all.iter().map(number).sum::<f64>() / all.len() as f64
 }
 
-/// Of each service 15 curves of six latencies, drawn. Figure 12 has each service below the bar.
+/// Of each service 15 drawn curves of six latencies. Figure 12 has each service below the bar.
 #[test]
 fn ninety_latencies_are_enough_for_each_service() {
     for service in ALL {
@@ -105,11 +105,11 @@ fn seventy_latencies_are_enough_for_the_numbers() {
     }
 }
 
-/// What the errors above are worth: they are those of a model that knows the service and the batch
-/// and nothing of the training. On our simulator trainings slow a service by amounts at most 7 %
-/// apart at one batch and share (l0 by up to 34 %, where the knee is at another share), and five
-/// networks do not say which of their layers that comes from: no method lowers the mean's squared
-/// error by a tenth on a network left out, so the mean is chosen, and R² is 0 by construction.
+/// The errors above are those of a model that knows the service and the batch and nothing of the
+/// training. On our simulator trainings slow a service by amounts at most 7 % apart at one batch
+/// and share (l0 by up to 34 %, where the knee is at another share), and five networks do not say
+/// which of their layers cause that: no method lowers the mean's squared error by a tenth on a
+/// network left out, so the mean is chosen, and R² is 0 by construction.
 #[test]
 fn layers_of_five_networks_say_nothing_of_a_sixth() {
     let judged = mudi(false);
@@ -157,8 +157,8 @@ fn the_time_of_a_layer_says_more_than_the_layers_and_misleads_about_the_graph_ne
 }
 
 /// Learnt under the layers of another, a training's curves say nothing of unseen ones. On the
-/// table's own numbers that is so of their own layers as well, wherever the mean is chosen; the
-/// test after this one has numbers that layers decide.
+/// table's own numbers neither do its own layers, wherever the mean is chosen; the next test has
+/// numbers that layers decide.
 #[test]
 fn layers_that_are_another_s_teach_nothing() {
     for has_time in [false, true] {
@@ -181,8 +181,8 @@ fn permuted(table: &ServiceTable, has_time: bool) -> [Judged; 5] {
     })
 }
 
-/// The table with curves of the first training, as many times as long as the time of the training's
-/// layers has it: twice the time slows by 1.23.
+/// The table with curves of the first training, scaled by the time of the training's layers: twice
+/// the time slows by 1.23.
 fn decided_by_times(table: &ServiceTable) -> ServiceTable {
     let mut text = String::from(
         "service,training,batch,share_pct,late,request_p99_ms,batch_p99_ms,iterations_per_s\n",
@@ -234,7 +234,6 @@ fn what_times_of_layers_decide_is_learnt_from_them_and_not_from_another_s() {
     }
 }
 
-/// That names are not learnt is a test of `learn`: trainings with equal features.
 #[test]
 fn the_order_in_which_trainings_are_seen_changes_nothing() {
     for has_time in [false, true] {
@@ -272,8 +271,7 @@ fn services_are_farther_apart_in_slope_than_trainings_move_one() {
     }
 }
 
-/// When an unseen training was measured beside a service, the model of that service knows it after
-/// a refit.
+/// A service's model uses the measurement of an unseen training after a refit.
 #[test]
 fn a_training_that_was_measured_is_predicted_better() {
     let (table, service, training) = (table(), 5, 5);

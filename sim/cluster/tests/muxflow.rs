@@ -1,6 +1,5 @@
-//! `MuxFlow`'s comparison with related work on Philly (`cluster_sim::muxflow`): what of its
-//! publication comes out, and what does not. The trace is not part of the repository
-//! (`testing::data`).
+//! `MuxFlow`'s comparison with related work on Philly (`cluster_sim::muxflow`): which of its
+//! published results are reproduced. The trace is not in the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -61,7 +60,7 @@ fn trainings_wait_sometimes_in_every_trace() {
     }
 }
 
-/// The paper says so of `MuxFlow` too; in the model the share that services leave on the mean is
+/// The paper claims it of `MuxFlow` too; in the model the share that services leave on the mean is
 /// more than leaves their latency alone.
 #[test]
 fn only_priority_time_sharing_and_pillion_keep_the_mean_latency_within_a_fifth() {
@@ -77,7 +76,6 @@ fn only_priority_time_sharing_and_pillion_keep_the_mean_latency_within_a_fifth()
     }
 }
 
-/// Of those that keep it.
 #[test]
 fn pillion_gives_trainings_the_most_within_a_fifth_of_latency() {
     for (cluster, compared) in compared(LOADS_PCT.len()) {

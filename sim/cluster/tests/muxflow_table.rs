@@ -1,5 +1,5 @@
-//! The table of services beside trainings on a T4: that the simulator still finds its numbers, and
-//! that they can be meant.
+//! The table of services beside trainings on a T4: the simulator reproduces its numbers, and they
+//! are plausible.
 
 use cluster_sim::muxflow_table::measure::Bench;
 use cluster_sim::muxflow_table::{
@@ -44,7 +44,7 @@ fn the_simulator_finds_the_tables_numbers_again() {
     assert_eq!(table.alone_per_s(3), Some(four_digits(alone)));
 }
 
-/// Service, load, training and mechanism: each of them is there once at least.
+/// Service, load, training and mechanism: each appears at least once.
 const RECOMPUTED: [(usize, usize, usize, Mechanism); 5] = [
     (0, 0, 0, Mechanism::TimeSharing),
     (1, 1, 1, Mechanism::PriorityTimeSharing),

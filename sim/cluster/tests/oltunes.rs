@@ -1,6 +1,6 @@
-//! The comparison with OLTunes (`cluster_sim::oltunes`): what Pillion's policy is held to, and what
-//! of the publication comes out. Numbers of policies were chosen on other seeds than those here.
-//! The recorded pattern is not part of the repository (`testing::data`).
+//! The comparison with OLTunes (`cluster_sim::oltunes`): bars for Pillion's policy, and published
+//! results that are reproduced. Numbers of policies were chosen on other seeds than those here. The
+//! recorded pattern is not in the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -18,7 +18,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// By name of the policy.
 type Compared = BTreeMap<&'static str, Outcome>;
 
 fn facts() -> Facts {
@@ -163,7 +162,7 @@ fn the_predictor_learns_and_says_which_learner_is_served_and_how_good() {
     assert!(["machine", "forest"].contains(&quality.served));
 }
 
-/// What a run asserts of itself: no task is lost, no memory exceeded, no batch too large.
+/// A run asserts: no task is lost, no memory exceeded, no batch too large.
 #[test]
 fn every_policy_ends_every_task_of_every_pattern_and_equal_seeds_give_equal_runs() {
     let facts = facts();

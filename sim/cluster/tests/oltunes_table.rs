@@ -1,5 +1,5 @@
-//! The table of inference models on `OLTunes`' GPUs: that the simulator still finds its numbers,
-//! and that they can be meant.
+//! The table of inference models on `OLTunes`' GPUs: the simulator reproduces its numbers, and they
+//! are plausible.
 
 use cluster_sim::oltunes_table::measure::Bench;
 use cluster_sim::oltunes_table::{
@@ -12,12 +12,10 @@ fn table() -> InferenceTable {
     InferenceTable::simulated().expect("it comes with the program")
 }
 
-/// Models on GPUs, by their places.
 fn models() -> impl Iterator<Item = (usize, usize)> {
     (0..GPUS.len()).flat_map(|gpu| (0..MODELS.len()).map(move |model| (gpu, model)))
 }
 
-/// Pairs of models with batches.
 fn pairs() -> impl Iterator<Item = [(usize, u32); 2]> {
     let tasks = || (0..MODELS.len()).flat_map(|model| PAIR_BATCHES.map(|batch| (model, batch)));
     tasks().flat_map(move |of| tasks().map(move |beside| [of, beside]))
@@ -83,7 +81,7 @@ fn the_simulator_finds_the_tables_numbers_again() {
 /// Of a pair the mechanism, the GPU, and both models with their batches.
 type Pair = (Mechanism, usize, (usize, u32), (usize, u32));
 
-/// Each mechanism, GPU and batch of pairs once at least.
+/// Each mechanism, GPU and batch of pairs at least once.
 const RECOMPUTED: [Pair; 6] = [
     (Mechanism::Mps, 0, (1, 1), (4, 8)),
     (Mechanism::Mps, 2, (3, 32), (6, 8)),

@@ -1,10 +1,10 @@
-//! The online predictor on Gavel's measurements (`cluster_sim::prediction`), judged by what it has
-//! not seen. The measurements are not part of the repository (`testing::data`).
+//! The online predictor on Gavel's measurements (`cluster_sim::prediction`), judged by unseen
+//! samples. The measurements are not in the repository (`testing::data`).
 //!
 //! Settings were chosen with the seeds 100 to 102 for the order of samples; the seeds here are
 //! others, but the rows are the same, so this is no holdout. Two rules were chosen when results of
 //! the seed 1 here had been seen: that the machine is served where a name is newer than the forest,
-//! and that an error far above those of late makes a refit due (OLTunes' θ).
+//! and that an error far above recent ones makes a refit due (OLTunes' θ).
 
 #[macro_use]
 extern crate testing;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 
-/// Samples learnt at which OLTunes states what it reaches.
+/// Samples learnt at which OLTunes states its results.
 const COUNTS: [usize; 2] = [500, 1400];
 
 fn measured(target: Target) -> Vec<Sample> {
@@ -66,7 +66,6 @@ fn means(target: Target, settings: Settings) -> [Accuracy; 2] {
             report.served
         );
     }
-    // Which one is better is known only afterwards.
     for one in means {
         assert!(one.served > one.machine.max(one.forest) - 0.01, "{one:?}");
     }
@@ -107,7 +106,7 @@ fn the_machine_alone_and_with_each_sample_once_reaches_it_too() {
     assert!(late.machine > late.linear + 0.05);
 }
 
-/// Who is beside whom is what factors are for, and forests know it better.
+/// Factors are for pairs of neighbours, and forests know those better.
 #[test]
 fn speed_beside_others_needs_more_than_a_linear_machine() {
     let [early, late] = means(Target::Speed, Settings::default());
@@ -134,7 +133,7 @@ fn what_is_served_is_the_better_one_of_the_two() {
     assert!(forest.r2 > machine.r2 && machine.r2 > linear.r2);
 }
 
-/// With each other's targets nothing is left to learn; what is learnt anyway is noise.
+/// What is learnt from permuted targets is noise.
 #[test]
 fn permuted_targets_cannot_be_predicted() {
     for target in [Target::LogThroughput, Target::Speed] {
@@ -150,7 +149,7 @@ fn permuted_targets_cannot_be_predicted() {
     }
 }
 
-/// A schema in which each sample is a category of its own: learnt by heart, and of no use.
+/// A schema in which each sample is a category of its own: learnt by heart, and useless.
 #[test]
 fn ids_can_be_memorised_and_predict_nothing() {
     let samples = shuffled(&measured(Target::Speed), 1);
@@ -221,8 +220,8 @@ fn held_out(samples: &[Sample], has_ids: bool) -> [f64; 2] {
 }
 
 /// Beside all fields of the real schema too: the forest loses, and the machine is as it was (it
-/// gains .02 in one order and loses less in the others). What is allowed, .01, was chosen when this
-/// was known; a name that tells something of another sample would be worth much more.
+/// gains .02 in one order and loses less in the others). The bound, .01, was chosen when this was
+/// known; a name that says something of another sample would gain much more.
 #[test]
 fn a_field_that_names_each_sample_makes_no_prediction_better() {
     let mut gains = [0.0; 2];
@@ -279,7 +278,7 @@ fn left_out_with(settings: Settings, target: Target, left: Left, shots: usize) -
     all
 }
 
-/// R² of what was served over the samples of all that were left out in turn.
+/// R² of the served predictions over the samples of all that were left out in turn.
 fn over_all(all: &[Unseen]) -> f64 {
     all.last().expect("the sum of all").accuracy.served
 }
@@ -290,7 +289,7 @@ fn unseen_gpus_together_are_predicted_better_than_by_the_mean_of_the_others() {
     for (target, least) in [(Target::LogThroughput, 0.3), (Target::Speed, 0.3)] {
         let of_none = over_all(&left_out(target, Left::Gpu, 0));
         assert!(of_none > least, "{of_none}");
-        // Some samples of it are what OLTunes assumes to be there.
+        // OLTunes assumes some samples of it.
         let of_some = left_out(target, Left::Gpu, 40);
         assert!(over_all(&of_some) > 0.5);
         // Each of them then, and by the mean of its own too.
@@ -320,16 +319,16 @@ fn a_forest_knows_of_what_is_new_since_errors_bring_refits() {
     assert!(with > without + 0.1);
 }
 
-/// Of a network that was never seen only the batch is known. How far it is slowed down follows in
-/// part from its neighbour and the GPU. Taken together: of some networks it does not.
+/// Of a network that was never seen only the batch is known. Its slowdown follows in part from its
+/// neighbour and the GPU. Taken together: of some networks it does not.
 #[test]
 fn speeds_of_unseen_networks_together_are_predicted_better_than_by_the_mean_of_the_others() {
     assert!(over_all(&left_out(Target::Speed, Left::Network, 0)) > 0.0);
     assert!(over_all(&left_out(Target::Speed, Left::Network, 40)) > 0.5);
 }
 
-/// How many steps it does alone follows from nothing that is known of it: the mean of the others is
-/// as good, until there are some samples, as OLTunes assumes.
+/// Its steps alone do not follow from known fields: the mean of the others is as good, until there
+/// are some samples, as OLTunes assumes.
 #[test]
 fn the_throughput_of_an_unseen_network_takes_some_samples() {
     let unseen = over_all(&left_out(Target::LogThroughput, Left::Network, 0));
@@ -348,7 +347,6 @@ fn equal_runs_are_equal_to_the_bit() {
     assert_ne!(run(1), run(2));
 }
 
-/// A model file, written in the middle and read again, changes nothing of what follows.
 #[test]
 fn a_model_file_of_recorded_samples_predicts_as_its_predictor() {
     let samples = shuffled(&measured(Target::LogAlone), 1);

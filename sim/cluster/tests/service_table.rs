@@ -1,5 +1,4 @@
-//! The service table of the repository: what its numbers are, and that the simulator still finds
-//! them.
+//! The service table of the repository: properties of its numbers, which the simulator reproduces.
 
 use cluster_sim::service_table::measure::Bench;
 use cluster_sim::service_table::{BATCHES, Cell, SERVICES, SHARES_PCT, ServiceTable, TRAININGS};
@@ -9,7 +8,6 @@ fn table() -> ServiceTable {
     ServiceTable::a100().expect("it comes with the program")
 }
 
-/// Every service, training and batch, by place and number.
 fn curves() -> impl Iterator<Item = (usize, usize, u32)> {
     let pairs = (0..SERVICES.len())
         .flat_map(|service| (0..TRAININGS.len()).map(move |training| (service, training)));
@@ -49,7 +47,7 @@ fn the_simulator_finds_the_tables_numbers_again() {
 }
 
 /// Service, training, batch and share of the service: corners of the grid, and settings in its
-/// middle; each service is there.
+/// middle; each service appears.
 const RECOMPUTED: [(usize, usize, u32, u32); 7] = [
     (0, 0, 1, 10),
     (0, 8, 64, 10),

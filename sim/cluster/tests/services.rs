@@ -1,5 +1,5 @@
-//! Mudi's experiment with services (`cluster_sim::services`). The trace of arrivals is not part of
-//! the repository (`testing::data`).
+//! Mudi's experiment with services (`cluster_sim::services`). The trace of arrivals is not in the
+//! repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -36,7 +36,6 @@ fn experiment(faster: f64, seed: u64) -> Experiment {
 
 const SEEDS: std::ops::Range<u64> = 1..6;
 
-/// Means over seeds.
 fn means(faster: f64, policy: &str) -> Outcome {
     let runs = SEEDS.map(|seed| experiment(faster, seed).run(policy));
     let mut sum = runs.fold(Outcome::default(), |sum, run| Outcome {
@@ -140,7 +139,7 @@ fn the_steepest_slope_is_the_wrong_one() {
     assert!(of("mudi-slope-signed") > 1.2 * of("mudi-slope"));
 }
 
-/// The tuner keeps a setting that was measured to keep the target, or says that there is none.
+/// The tuner keeps a setting that was measured to keep the target, or reports that none does.
 #[test]
 fn tuned_settings_keep_their_targets() {
     let experiment = experiment(80.0, 1);

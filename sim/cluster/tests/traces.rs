@@ -1,5 +1,5 @@
-//! Counts and sums of the published traces, as a program in Python found them. The traces are not
-//! part of the repository (`testing::data`).
+//! Counts and sums of the published traces, by a program in Python. The traces are not in the
+//! repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -18,7 +18,6 @@ fn rows<T>(path: &str, reader: fn(&str, &[u8]) -> Result<Vec<T>, TraceError>) ->
     read(&path, reader).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The sum for each name.
 fn sums<'a>(pairs: impl Iterator<Item = (&'a str, u32)>) -> BTreeMap<&'a str, u32> {
     pairs.fold(BTreeMap::new(), |mut sums, (name, value)| {
         *sums.entry(name).or_default() += value;
@@ -26,7 +25,6 @@ fn sums<'a>(pairs: impl Iterator<Item = (&'a str, u32)>) -> BTreeMap<&'a str, u3
     })
 }
 
-/// Whether two sums of floating-point numbers agree.
 fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
@@ -109,8 +107,7 @@ fn openb_has_8152_pods() {
         );
         let scheduled = pods.iter().filter_map(|pod| pod.scheduled_s).sum::<f64>();
         assert_eq!(scheduled, scheduled_s, "{name}");
-        // A part of a GPU is asked for by pods of one GPU only, and nothing of one by those of
-        // none.
+        // Only pods of one GPU ask for a part of one, and only those of none for nothing.
         let whole = |pod: &openb::Pod| match pod.gpus {
             0 => pod.gpu_milli == 0,
             1 => pod.gpu_milli > 0,

@@ -71,7 +71,7 @@ fn a_job_alone_takes_its_time_and_its_energy() {
     close(outcome.gpus_most, 1.0);
 }
 
-/// Both use all of a GPU, and hold a tenth of it: together each at half speed. The second comes
+/// Both use all of a GPU, and hold a tenth of it: together each at half speed. The second arrives
 /// when the first has 50 s of work left, which take 100 s; then it is alone with 50 s of work left.
 #[test]
 fn two_trainings_slow_each_other_while_both_are_there() {
@@ -118,7 +118,7 @@ fn a_gang_runs_at_the_speed_of_its_slowest_gpu() {
 }
 
 /// Two sevenths each of one A100: the neighbours do not notice each other, though as neighbours on
-/// one GPU each would stop the other. The third instance, of four slices, still fits: it can begin
+/// one GPU each would stop the other. The third instance, of four slices, still fits: it can start
 /// at the first slice alone, so the two are placed behind it.
 #[test]
 fn instances_do_not_notice_each_other() {
@@ -148,8 +148,8 @@ fn instances_do_not_notice_each_other() {
     }
 }
 
-/// GPUColo's arithmetic: what runs, whatever a policy does with it. From 0 to 100 s two of
-/// inference and a training, then the training alone for 100 s.
+/// GPUColo's arithmetic, independent of the policy. From 0 to 100 s two of inference and a
+/// training, then the training alone for 100 s.
 #[test]
 fn bounds_are_integrals_of_what_runs() {
     let mut inference = JobSpec::new(0, HP, 1, 400);

@@ -1,6 +1,5 @@
-//! Cells of the table, computed by the simulator of one GPU.
-//!
-//! *How a mechanism is run.* By a policy of `pillion simulate` ([`Mechanism::scenario`]):
+//! Cells of the table, computed by the simulator of one GPU. A mechanism is run by a policy of
+//! `pillion simulate` ([`Mechanism::scenario`]):
 //!
 //! - time-sharing: time slices, `none`. Each job has its turns, whatever it is.
 //! - pb-time-sharing: time slices, `temporal`. The training launches only while the service is
@@ -10,10 +9,9 @@
 //!   the SM activity of the service alone.
 //! - muxflow-s: MPS, `muxflow` with `share_pct = 40`.
 //!
-//! *Device and host.* Clock, power and heat follow what runs, as in the suite `muxflow`. A
-//! framework takes 10 us from launch to launch. All compute in 32 bits.
-//!
-//! Every run has the same seed, so a service has the same arrivals alone and in every cell.
+//! Clock, power and heat follow the load, as in the suite `muxflow`. A framework takes 10 us from
+//! launch to launch. All compute in 32 bits. Every run has the same seed, so a service has the same
+//! arrivals alone and in every cell.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -92,8 +90,7 @@ impl Bench {
         }
     }
 
-    /// The cell of a service at a rate and a training, which are named by their places in the
-    /// lists.
+    /// The cell of a service at a rate and a training, named by their places in the lists.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -169,7 +166,7 @@ impl Bench {
     }
 }
 
-/// Whose experiment a job runs in alone. No policy has a part in such a run.
+/// The experiment for a job alone, in which no policy has a part.
 const ALONE: Mechanism = Mechanism::MuxFlow;
 
 fn at<'a, T>(kind: &'static str, list: &'a [T], place: usize) -> Result<&'a T, MeasureError> {

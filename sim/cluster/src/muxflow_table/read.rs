@@ -1,8 +1,6 @@
-//! The reader of the table's file.
-//!
-//! Comma-separated, with lines of comments that begin with `#`. A row without a training is of a
-//! service alone, one without a service of a training alone; its other cells are empty. Every row
-//! must be there once.
+//! The reader of the table's file: comma-separated, with comment lines that begin with `#`. A row
+//! without a training is of a service alone, one without a service of a training alone; its other
+//! cells are empty. Every row must be there once.
 
 use serde::Deserialize;
 
@@ -22,7 +20,6 @@ struct Row {
     iterations_per_s: Option<f64>,
 }
 
-/// The table as far as it is read.
 struct Partial {
     cells: Vec<Option<Cell>>,
     services_alone: Vec<Option<Latency>>,
@@ -88,7 +85,7 @@ impl Partial {
     }
 }
 
-/// Least of what others are divided by: a table of four digits has nothing so small.
+/// Least divisor: a table of four digits has nothing so small.
 const LEAST: f64 = 1e-6;
 
 fn latency_of(row: &Row) -> Result<Latency, String> {

@@ -6,11 +6,10 @@ use crate::oltunes::gpu::Setting;
 use crate::oltunes::world::{BATCH_MAX, Ended, Policy, Seen, Start};
 use crate::oltunes_table::{GPUS, Mechanism};
 
-/// Orion's sharing, on the first GPU that is free.
-///
-/// A GPU has one latency-critical task, which is high-priority, and one throughput-oriented beside
-/// it. Tasks of a class start in the order in which they come, LC tasks first, as they were asked
-/// for. GPUs are taken in their order, which begins with the fastest: Orion has no rule for it.
+/// Orion's sharing, on the first GPU that is free. A GPU has one latency-critical task, which is
+/// high-priority, and one throughput-oriented beside it. Tasks of a class start in the order of
+/// their arrival, LC tasks first, with the setting that they asked for. GPUs are taken in their
+/// order, which begins with the fastest: Orion has no rule for it.
 #[derive(Debug, Default)]
 pub(crate) struct OrionFirstFree {
     /// LC and TO.
@@ -55,16 +54,15 @@ impl Policy for OrionFirstFree {
     }
 }
 
-/// Models that ask for much of a GPU: sizes L (BERT-base), XL (ResNet-152) and XXL (GPT-2) of
-/// Table 6. The publication's own rule is a quota of GPUs, which requests here have not.
+/// Models that ask for much of a GPU, by Table 6: sizes L (BERT-base), XL (ResNet-152), XXL
+/// (GPT-2). The publication's own rule is a quota of GPUs, which requests here lack.
 const LARGE: [&str; 3] = ["bert-base", "resnet152", "gpt2"];
 
 /// The reserved model of GPU: the paper's high-performance nodes.
 const RESERVED: &str = "A100-SXM4-40GB";
 
 /// Reserving and packing: large models first go to the reserved GPUs, all others first to the rest,
-/// and only what finds no room there to the other side, as `cluster`'s rule of that name has it.
-///
+/// and only those without room there to the other side, as `cluster`'s rule of that name has it.
 /// Among equals the GPU with the most tasks, at most [`BATCH_MAX`], which share it by MPS. First
 /// come, first served, whatever the class.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! What is true of the models and GPUs of the comparison, as arrays that are quick to read, and the
-//! cluster of the paper's Table 5.
+//! The truth of the comparison's models and GPUs, as arrays that are quick to read, and the cluster
+//! of the paper's Table 5.
 
 use cluster::affinity::{Kernels, Traits, Variant};
 use cluster::{ModelId, Power};
@@ -11,10 +11,10 @@ use crate::oltunes_table::{
 };
 
 /// The models of GPU of the eight GPUs, as places in [`GPUS`]: an RTX 4090, two A30s and five
-/// A100s. The order is that of the paper's section 4.2.3, which numbers the regular ones first.
+/// A100s, in the order of the paper's section 4.2.3, which numbers the regular ones first.
 pub const CLUSTER: [usize; 8] = [0, 2, 2, 1, 1, 1, 1, 1];
 
-/// Power at rest where no measurement is known, W: the paper's base.
+/// Power at rest without a known measurement, W: the paper's base.
 const IDLE_W: f64 = 60.0;
 
 /// A model of GPU.
@@ -67,7 +67,6 @@ pub struct Facts {
     alone: Vec<Alone>,
     /// By mechanism, GPU, task and task beside it: the speeds that both keep.
     kept: Vec<[f64; 2]>,
-    /// By model and batch.
     memory_bytes: Vec<u64>,
 }
 
@@ -106,7 +105,6 @@ impl Facts {
         })
     }
 
-    /// A task alone with a share of the SMs.
     pub(crate) fn alone(&self, gpu: usize, (model, batch): Kind, share: usize) -> Alone {
         let place = (gpu * self.models.len() + model) * BATCHES.len() + batch;
         self.alone[place * SHARES_PCT.len() + share]
@@ -120,13 +118,11 @@ impl Facts {
         self.kept[first * kinds + place(beside)]
     }
 
-    /// That a task uses.
     pub(crate) fn memory_bytes(&self, (model, batch): Kind) -> u64 {
         self.memory_bytes[model * BATCHES.len() + batch]
     }
 }
 
-/// The GPU model's number for `cluster`.
 pub(crate) fn model_id(gpu: usize) -> ModelId {
     ModelId(u16::try_from(gpu).expect("there are three models of GPU"))
 }

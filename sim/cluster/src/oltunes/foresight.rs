@@ -2,15 +2,15 @@
 //! ([`learn::predictor`]), a factorization machine and a forest of which the better is served.
 //!
 //! "At least a small amount of historical execution data must exist" (section 3.3.2): the predictor
-//! begins with [`HISTORY`] settings, drawn by the seed, as they were alone. Later samples are runs
-//! of the comparison, slowed by their neighbours.
+//! starts with [`HISTORY`] settings alone, drawn by the seed. Later samples are runs of the
+//! comparison, slowed by their neighbours.
 //!
 //! # What is chosen here
 //!
 //! - **Thinning**: of each setting the first [`LEARN_ALL`] runs are learnt, then every
 //!   [`LEARN_EVERY`]th.
-//! - **Refresh**: a prediction is used for the next [`FRESH`] samples: thousands of equal requests
-//!   come in between. So is it if a forest was refitted.
+//! - **Refresh**: a prediction is used for the next [`FRESH`] samples, also across a refit of the
+//!   forest: thousands of equal requests arrive in between.
 //! - The target is the logarithm of the latency of a run, so that errors are relative.
 
 use std::collections::BTreeMap;
@@ -28,13 +28,10 @@ use crate::oltunes_table::{BATCHES, SHARES_PCT};
 /// Settings that are known from before.
 pub const HISTORY: usize = 100;
 
-/// Runs of a setting that are all learnt.
 const LEARN_ALL: u64 = 8;
 
-/// Of later ones.
 const LEARN_EVERY: u64 = 32;
 
-/// Samples for which a prediction is used again.
 const FRESH: u64 = 64;
 
 /// Of a predictor.
@@ -63,18 +60,15 @@ impl Cell {
     }
 }
 
-/// What a policy knows.
 #[derive(Debug)]
 pub(crate) struct Foresight {
     predictor: Predictor,
     /// By cell: a prediction, and how many samples had been learnt then.
     known: Vec<Option<(f64, u64)>>,
-    /// By cell: how many runs were measured.
     measured: Vec<u64>,
 }
 
 impl Foresight {
-    /// With its history.
     pub(crate) fn new(facts: &Facts, seed: u64) -> Self {
         let cells = facts.gpus.len() * facts.models.len() * BATCHES.len() * SHARES_PCT.len();
         let mut foresight = Self {
@@ -99,7 +93,6 @@ impl Foresight {
         foresight
     }
 
-    /// Of a run, ms.
     pub(crate) fn predict_ms(&mut self, facts: &Facts, cell: Cell) -> f64 {
         let (place, seen) = (cell.place(facts), self.predictor.seen());
         if let Some((ms, at)) = self.known[place]
@@ -115,7 +108,6 @@ impl Foresight {
         ms
     }
 
-    /// A run took so long.
     pub(crate) fn handle_measured(&mut self, facts: &Facts, cell: Cell, ms: f64) {
         let measured = &mut self.measured[cell.place(facts)];
         *measured += 1;
@@ -139,7 +131,6 @@ impl Foresight {
         }
     }
 
-    /// How good it has been.
     pub(crate) fn quality(&self) -> Quality {
         let scores = self.predictor.quality().into_iter();
         let r2 = scores.filter_map(|score| Some((name(score.learner), score.r2?)));
@@ -151,7 +142,7 @@ impl Foresight {
     }
 }
 
-/// Predictions outside are of no run of the table.
+/// Beyond any run of the table.
 const LATENCY_MS: (f64, f64) = (0.1, 1e6);
 
 const fn name(learner: Learner) -> &'static str {
@@ -162,8 +153,7 @@ const fn name(learner: Learner) -> &'static str {
     }
 }
 
-/// Fewer trees and refits than by default: the comparison has hundreds of predictors, one for each
-/// run.
+/// Fewer trees and refits than by default: the comparison has hundreds of predictors, one per run.
 fn predictor(seed: u64) -> Predictor {
     let settings = Settings::default();
     let settings = Settings {
@@ -201,7 +191,7 @@ fn schema() -> Schema {
     Schema::new(fields).expect("names differ, and ranges have width")
 }
 
-/// Names of batches and shares: each has a weight of its own, as in the paper's Table 3.
+/// Batches and shares as names: each has a weight of its own, as in the paper's Table 3.
 fn values(facts: &Facts, cell: Cell) -> [Value<'static>; 11] {
     let (model, gpu) = (&facts.models[cell.model], &facts.gpus[cell.gpu]);
     let Setting { batch, share } = cell.setting;

@@ -1,18 +1,17 @@
-//! A GPU and the tasks that run on it at once, in virtual time.
-//!
-//! A task has so many ns of work alone, and does it at the product of the speeds that it keeps
-//! beside each of its neighbours ([`Together`]). Speeds change when a neighbour comes or goes. The
-//! SMs in use are the sum of what each task uses alone, times its speed, and at most all.
+//! A GPU and the tasks that run on it at once, in virtual time. A task has so many ns of work
+//! alone, and does it at the product of the speeds that it keeps beside each of its neighbours
+//! ([`Together`]). Speeds change when a neighbour starts or ends. The SMs in use are the sum of
+//! what each task uses alone, times its speed, and at most all.
 
 use cluster::Power;
 
 use crate::oltunes::facts::{Facts, Kind};
 use crate::oltunes_table::{BATCHES, Mechanism, SHARES_PCT};
 
-/// After which a monitor forgets: the period in which the paper's samples.
+/// Time in which a monitor forgets: the period in which the paper's samples.
 const MONITOR_NS: f64 = 2e9;
 
-/// The same of a monitor whose numbers are to even out over requests of seconds.
+/// Of a monitor whose numbers even out over requests of seconds.
 const MONITOR_LONG_NS: f64 = 20e9;
 
 /// How the slowdowns by several neighbours combine.
@@ -24,17 +23,13 @@ pub enum Together {
     Add,
 }
 
-/// A task's setting on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Setting {
-    /// Place of the batch.
     pub(crate) batch: usize,
-    /// Place of the share of the SMs.
     pub(crate) share: usize,
 }
 
 impl Setting {
-    /// That batch, on all SMs.
     pub(crate) const fn whole(batch: usize) -> Self {
         Self {
             batch,
@@ -42,13 +37,11 @@ impl Setting {
         }
     }
 
-    /// Runs for so many inputs.
     pub(crate) fn runs(self, inputs: u32) -> u32 {
         inputs.div_ceil(BATCHES[self.batch])
     }
 }
 
-/// A task that runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Running {
     pub(crate) request: usize,
@@ -58,41 +51,36 @@ pub(crate) struct Running {
     pub(crate) is_high: bool,
     pub(crate) started_ns: u64,
     pub(crate) memory_bytes: u64,
-    /// All of its work, ns alone.
     pub(crate) work_ns: f64,
-    /// That is not done.
+    /// Work that is not done.
     pub(crate) left_ns: f64,
     /// SMs in use alone.
     activity: f64,
     speed: f64,
 }
 
-/// What came of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sums {
     /// ∫ SMs in use dt, ns.
     pub(crate) activity_ns: f64,
     /// ∫ tasks dt, of times with two and more, ns.
     pub(crate) shared_ns: f64,
-    /// ∫ Σ speeds dt, of the same.
+    /// ∫ Σ speeds dt, of the same times.
     pub(crate) kept_ns: f64,
 }
 
-/// A GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
-    /// Place of its model.
     pub(crate) model: usize,
     pub(crate) power: Power,
     pub(crate) memory_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) running: Vec<Running>,
     pub(crate) sums: Sums,
-    /// What a monitor reports of its SMs in use, 0 to 1: forgets within [`MONITOR_NS`].
+    /// SMs in use as a monitor reports them, 0 to 1: forgets within [`MONITOR_NS`].
     pub(crate) monitored: f64,
-    /// The same over [`MONITOR_LONG_NS`].
+    /// Likewise over [`MONITOR_LONG_NS`].
     pub(crate) monitored_long: f64,
-    /// SMs in use now.
     activity: f64,
     now_ns: u64,
     mechanism: Mechanism,
@@ -133,7 +121,6 @@ impl Gpu {
         Some(self.now_ns + least.ceil() as u64)
     }
 
-    /// Time passes.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         let passed = now_ns.saturating_sub(self.now_ns) as f64;
         if passed == 0.0 {
@@ -158,7 +145,7 @@ impl Gpu {
         self.now_ns = now_ns;
     }
 
-    /// A task begins; time must have been advanced to now.
+    /// Starts a task; time must have been advanced to now.
     ///
     /// # Panics
     /// If its memory is not free: no policy may place a task there.
@@ -194,7 +181,6 @@ impl Gpu {
         self.set_speeds(facts);
     }
 
-    /// Takes the tasks that have ended by now.
     pub(crate) fn take_ended(&mut self, facts: &Facts) -> Vec<Running> {
         // A task ends within the ns that `next_end_ns` rounds to.
         let is_done = |task: &Running| task.left_ns <= task.speed;
@@ -246,8 +232,7 @@ impl Gpu {
     }
 }
 
-/// Least speed. A best-effort task that a table has at 0 beside another would never end while that
-/// one runs.
+/// Least speed: a best-effort task at 0 beside another in a table would never end while that runs.
 const SPEED_MIN: f64 = 1e-3;
 
 #[cfg(test)]
@@ -264,7 +249,6 @@ mod tests {
         Gpu::new(facts, 1, mechanism, together)
     }
 
-    /// ResNet-18, one input, high-priority or not.
     fn start(gpu: &mut Gpu, facts: &Facts, request: usize, is_high: bool) {
         gpu.start(facts, request, (0, 1), Setting::whole(0), is_high);
     }

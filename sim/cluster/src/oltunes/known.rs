@@ -1,5 +1,5 @@
-//! What `OLTunes` and Pillion's policy both derive from predictions: candidates and what a task
-//! keeps of them, waiting tasks, tunable settings, and how far what runs is.
+//! What `OLTunes` and Pillion's policy both derive from predictions: candidates and a task's choice
+//! of them, waiting tasks, tunable settings, and progress of running tasks.
 
 use cluster::batch::{Standing, Task, Tunable};
 use cluster::job::Models;
@@ -12,7 +12,7 @@ use crate::oltunes::requests::Request;
 use crate::oltunes::world::{Ended, Seen};
 use crate::oltunes_table::{BATCHES, SHARES_PCT};
 
-/// What is predicted to take a request from start to end with a setting, s.
+/// Predicted time of a request from start to end with a setting, s.
 pub(crate) fn takes_s(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -29,7 +29,7 @@ pub(crate) fn takes_s(
     foresight.predict_ms(seen.facts, cell) / 1e3 * runs
 }
 
-/// A setting with what is predicted of it.
+/// A setting with its predictions.
 pub(crate) fn combination(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -115,7 +115,6 @@ pub(crate) fn load(gpus: &[Gpu]) -> f64 {
     busy as f64 / gpus.len() as f64
 }
 
-/// The request as it waits.
 pub(crate) fn waiting(seen: &Seen<'_>, number: usize, choice: &Choice, gpus: Models) -> Task {
     let request = &seen.requests[number];
     let latencies = choice.combinations.iter().map(|with| with.latency_s);
@@ -161,7 +160,7 @@ pub(crate) fn expected_ns(
     1e9 * takes_s(seen, foresight, request, gpu, task.setting)
 }
 
-/// Of a GPU, as a monitor and predictions have it.
+/// A GPU as a monitor and predictions report it.
 pub(crate) fn standing(seen: &Seen<'_>, foresight: &mut Foresight, gpu: &Gpu) -> Standing {
     let mut longest = (0.0, 1.0);
     let mut ready_ns = seen.now_ns;
@@ -183,7 +182,7 @@ pub(crate) fn standing(seen: &Seen<'_>, foresight: &mut Foresight, gpu: &Gpu) ->
     }
 }
 
-/// A run was measured: the mean of a task's runs, as its neighbours left it.
+/// Learns a measured run: the mean of a task's runs, as slowed by its neighbours.
 pub(crate) fn learn(seen: &Seen<'_>, foresight: &mut Foresight, ended: &Ended) {
     let request = &seen.requests[ended.task.request];
     let cell = Cell {

@@ -2,7 +2,7 @@
 //!
 //! 1. **Deadlines decide when.** A latency-critical task (LC) is in no window. It starts at once on
 //!    a GPU that is predicted to answer it in time, and waits only while none is free and one that
-//!    will be is predicted to be still in time. LC tasks start in the order of their deadlines, but
+//!    will be is predicted to be still in time. LC tasks start in the order of their deadlines;
 //!    those that can be in time nowhere come last, and go to the fastest GPU.
 //! 2. **Classes decide how.** LC is high-priority. Throughput-oriented tasks (TO) are best-effort
 //!    beside it, in batches of affine ones that are collected for a window. So no TO task keeps a
@@ -10,12 +10,11 @@
 //!    as all are expected to be in time ([`Pairs`]).
 //! 3. **Slack, balance and energy decide where.** Of the GPUs that are in time, that with the least
 //!    predicted energy for the work, at a price that grows with how much more its SMs were in use
-//!    than those of the least used GPU. So what gains most by the efficient GPUs gets them, and all
-//!    are in use alike.
+//!    than those of the least used GPU. So tasks that gain most by the efficient GPUs get them, and
+//!    all are in use alike.
 //!
-//! A TO batch goes to a GPU without one. If all that are free were in use more than [`BALANCE`]
-//! above the least, the tasks wait for another for a part of their deadlines
-//! ([`UNBALANCED_AFTER`]).
+//! A TO batch goes to a GPU without one. If all free ones were in use more than [`BALANCE`] above
+//! the least, the tasks wait for another for a part of their deadlines ([`UNBALANCED_AFTER`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +42,8 @@ const BALANCE: f64 = 0.08;
 /// 0.1 and 0.15 on seed 1: greater values save little energy.
 const PRICED: f64 = 0.06;
 
-/// A task counts as in time if so many times what it is predicted to take is left: for the error of
-/// the prediction, and for best-effort neighbours.
+/// A task is in time if so many times its predicted time is left: for errors of the prediction, and
+/// for best-effort neighbours.
 const DOUBT: f64 = 1.1;
 
 /// Most LC tasks on a GPU. With six, energy is a tenth less, and 2 to 5 % of LC tasks are late
@@ -55,38 +54,36 @@ const CRITICAL_MAX: usize = 4;
 /// was never seen may be late. Of 0, 0.25, 0.375 and 0.5, chosen on seeds 1 to 4.
 const SHARED_FROM: f64 = 0.375;
 
-/// A GPU that already runs an LC task counts as this part of its cost: SMs that both tasks use are
+/// A GPU that already runs an LC task counts as this part of its cost: SMs that both use are
 /// counted once. Chosen from 0.3, 0.5 and 0.8 on seed 1.
 const SHARED_COST: f64 = 0.5;
 
-/// Of what an LC task takes, expected to be left as long as it runs.
+/// Part of an LC task's time that is expected to be left as long as it runs.
 const LEFT_MIN: f64 = 0.1;
 
 /// After this part of its deadline a TO task takes a GPU whatever the balance.
 const UNBALANCED_AFTER: f64 = 0.25;
 
-/// TO tasks that wait for the balance are tried again so soon.
+/// Time after which TO tasks that wait for the balance are tried again.
 const RETRY_NS: u64 = 20_000_000;
 
-/// TO batches are collected for so long at first.
+/// First window of TO batches.
 const WINDOW_FIRST_MS: u32 = 50;
 
-/// What of it is switched off.
+/// Which parts are switched on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parts {
-    /// LC starts at once and by deadline; else it is collected in windows as TO is.
+    /// LC starts at once and by deadline; else in windows, as TO does.
     pub(crate) deadlines: bool,
     /// LC is high-priority; else all share by MPS.
     pub(crate) classes: bool,
     /// Which tasks share a batch.
     pub(crate) admission: Admission,
-    /// The balance of utilisation counts.
     pub(crate) balance: bool,
     /// Energy counts; else the fastest GPU wins.
     pub(crate) energy: bool,
-    /// LC tasks may share a GPU.
     pub(crate) sharing: bool,
-    /// TO tasks run with the setting that they kept, not the one that they ask for.
+    /// TO tasks run with the setting that they kept, not the one that they asked for.
     pub(crate) tuning: bool,
 }
 
@@ -102,14 +99,12 @@ impl Parts {
     };
 }
 
-/// A TO batch that is being collected.
 #[derive(Debug)]
 struct Open {
     tasks: Vec<Task>,
     since_ns: u64,
 }
 
-/// The policy.
 #[derive(Debug)]
 pub(crate) struct Ours {
     parts: Parts,
@@ -118,27 +113,21 @@ pub(crate) struct Ours {
     window: Window,
     /// LC tasks, by the time of their deadlines.
     critical: Vec<(u64, usize)>,
-    /// TO tasks.
     queues: Queues,
-    /// By GPU.
     open: [Option<Open>; CLUSTER.len()],
     pairs: Pairs,
-    /// Of LC tasks that run: the models of those that ran there at their start.
+    /// For each running LC task the models that ran there at its start.
     beside: BTreeMap<usize, Vec<usize>>,
-    /// LC tasks that run and were joined by others.
     joined: BTreeSet<usize>,
-    /// When an LC task that waits for a GPU is late for it, or TO tasks are to be tried again.
+    /// When an LC task that waits for a GPU is late for it, or TO tasks are tried again.
     wake_ns: Option<u64>,
     polled_ns: u64,
 }
 
-/// What is to become of an LC task.
 enum Verdict {
-    /// It starts there.
     Start(usize),
     /// It waits for a GPU that will be free, until then.
     WaitUntil(u64),
-    /// No GPU is in time.
     Late,
 }
 
@@ -164,12 +153,12 @@ impl Ours {
         }
     }
 
-    /// GPUs that are in use at most [`BALANCE`] more than the least.
+    /// Whether the GPU is in use at most [`BALANCE`] more than the least.
     fn is_balanced(&self, seen: &Seen<'_>, gpu: usize) -> bool {
         !self.parts.balance || seen.gpus[gpu].monitored_long <= least_use(seen) + BALANCE
     }
 
-    /// Predicted for a request from its start on: joules beyond rest at most, or s.
+    /// Predicted for a request from its start: at most so many joules beyond rest, or s.
     fn cost(&mut self, seen: &Seen<'_>, request: &Request, gpu: usize, setting: Setting) -> f64 {
         let model = seen.gpus[gpu].model;
         let takes_s = known::takes_s(seen, &mut self.foresight, request, model, setting);
@@ -181,8 +170,8 @@ impl Ours {
         }
     }
 
-    /// Of these GPUs the one with the least cost, at the price of what it was in use more than the
-    /// least: so of two GPUs that one task can do with, the other gets what gains more by it.
+    /// Of these GPUs the one with the least cost, at the price of its use above the least: so of
+    /// two GPUs that suit one task, the other goes to a task that gains more by it.
     fn best(&mut self, seen: &Seen<'_>, request: &Request, gpus: &[usize]) -> Option<usize> {
         let setting = Setting::whole(request.batch);
         let least = least_use(seen);
@@ -231,7 +220,7 @@ impl Ours {
         }
     }
 
-    /// The speed that an LC task is expected to have there; `None` if it would make another late.
+    /// The expected speed of an LC task there; `None` if it would make another late.
     fn joins(&mut self, seen: &Seen<'_>, gpu: &Gpu, request: &Request) -> Option<f64> {
         let high: Vec<Running> = gpu
             .running
@@ -258,7 +247,7 @@ impl Ours {
             let after = self.pairs.speed(gpu.model, task.kind.0, &beside);
             let alone_ns = known::expected_ns(seen, &mut self.foresight, gpu.model, task);
             let done_ns = (seen.now_ns - task.started_ns) as f64 * before;
-            // It runs still, so something is left whatever was predicted.
+            // It still runs, so something is left whatever was predicted.
             let left_ns = (alone_ns - done_ns).max(LEFT_MIN * alone_ns);
             let of = &seen.requests[task.request];
             let until_ns = (of.at_ns + of.deadline_ns) as f64 - seen.now_ns as f64;
@@ -280,7 +269,7 @@ impl Ours {
         ready.fold(seen.now_ns, u64::max)
     }
 
-    /// An LC task ended: by itself its latency is learnt, beside one other the speed of the pair.
+    /// Learns from an LC task: alone its latency, beside one other the speed of the pair.
     fn learn(&mut self, seen: &Seen<'_>, ended: &Ended) {
         let number = ended.task.request;
         let was_joined = self.joined.remove(&number);
@@ -297,7 +286,6 @@ impl Ours {
         }
     }
 
-    /// The next LC task that starts.
     fn poll_critical(&mut self, seen: &Seen<'_>) -> Option<Start> {
         let mut late = None;
         for place in 0..self.critical.len().min(TRIED_MAX) {
@@ -464,7 +452,6 @@ fn least_use(seen: &Seen<'_>) -> f64 {
     uses.fold(1.0, f64::min)
 }
 
-/// No LC task runs there.
 fn has_no_critical(gpu: &Gpu) -> bool {
     gpu.running.iter().all(|task| !task.is_high)
 }
@@ -529,7 +516,7 @@ impl Policy for Ours {
 
     fn next_poll_ns(&self) -> Option<u64> {
         let open = self.open.iter().flatten();
-        // One that is due already waits for memory, so for the end of a task.
+        // An open batch that is due already waits for memory, so for the end of a task.
         let due = open.map(|open| open.since_ns + self.wait_ns());
         let due = due.filter(|&at_ns| at_ns > self.polled_ns).min();
         [due, self.wake_ns].into_iter().flatten().min()

@@ -24,15 +24,14 @@ use crate::oltunes::known;
 use crate::oltunes::world::{Ended, Policy, Seen, Start};
 use crate::oltunes_table::Mechanism;
 
-/// After so long a task goes first. Not published: half of what a throughput-oriented task may
-/// take.
+/// Wait after which a task goes first. Not published: half of a throughput-oriented deadline.
 pub(super) const PATIENCE_NS: u64 = 30_000_000_000;
 
-/// What of it is switched off.
+/// Which parts are switched on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) admission: Admission,
-    /// Batches are collected for a window, not only from what waits.
+    /// Batches are collected for a window, not only from waiting tasks.
     pub(crate) window: bool,
 }
 
@@ -43,14 +42,12 @@ impl Parts {
     };
 }
 
-/// A batch that is being collected.
 #[derive(Debug)]
 struct Open {
     tasks: Vec<Task>,
     since_ns: u64,
 }
 
-/// The policy.
 #[derive(Debug)]
 pub(crate) struct Published {
     parts: Parts,
@@ -58,9 +55,8 @@ pub(crate) struct Published {
     weights: Weights,
     window: Window,
     queues: Queues,
-    /// Of what waits or is in an open batch.
+    /// Of tasks that wait or are in an open batch.
     choices: BTreeMap<u64, Choice>,
-    /// By GPU.
     open: [Option<Open>; CLUSTER.len()],
 }
 

@@ -1,8 +1,7 @@
-//! Requests of the comparison: which model, when, how many inputs, until when.
-//!
-//! Vision is latency-critical (LC). Of language nine tenths are throughput-oriented (TO), the rest
-//! LC (section 4.1). An LC request is one input. A TO request is [`TO_INPUTS`] inputs, and asks for
-//! a batch of [`TO_BATCHES`], drawn.
+//! Requests of the comparison: which model, when, how many inputs, until when. Vision is
+//! latency-critical (LC). Of language nine tenths are throughput-oriented (TO), the rest LC
+//! (section 4.1). An LC request is one input. A TO request is [`TO_INPUTS`] inputs, and asks for a
+//! batch of [`TO_BATCHES`], drawn.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +91,7 @@ impl Pattern {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     lists: Vec<Vec<u64>>,
-    /// After which the lists repeat: their last time.
+    /// Time after which the lists repeat: their last time.
     period_ns: u64,
 }
 
@@ -106,7 +105,7 @@ impl Recorded {
     /// From DISB's file.
     ///
     /// # Errors
-    /// The file cannot be read, or is not as expected.
+    /// The file is unreadable or invalid.
     pub fn read(path: &Path) -> Result<Self, sim::Error> {
         let count = LISTS.iter().max().map_or(0, |last| last + 1);
         let list = |stream| {
@@ -120,14 +119,13 @@ impl Recorded {
         Ok(Self::new(lists))
     }
 
-    /// With these lists of ascending times in ns.
     fn new(lists: Vec<Vec<u64>>) -> Self {
         let last = lists.iter().filter_map(|times| times.last());
         let period_ns = last.max().map_or(1, |last| last + 1);
         Self { lists, period_ns }
     }
 
-    /// A model's times, from a drawn place of its list on and then around, stretched to a rate.
+    /// A model's times, cyclic from a drawn place of its list, stretched to a rate.
     fn times(&self, model: usize, rate: f64, span_ns: u64, random: &mut Pcg64) -> Vec<u64> {
         let list = &self.lists[LISTS[model % LISTS.len()]];
         let recorded = list.len() as f64 / self.period_ns as f64 * 1e9;

@@ -1,31 +1,28 @@
 //! How fast latency-critical tasks are expected to be beside each other on a GPU, learnt from those
-//! that were.
-//!
-//! Speeds beside several multiply: if additional times add instead, that is the worse of both.
+//! that were. Speeds beside several multiply: if additional times add instead, that is the worse of
+//! both.
 
 use std::collections::BTreeMap;
 
 /// Speed of a pair that was never seen: the share of two equal tasks that fill a GPU.
 const UNSEEN: f64 = 0.5;
 
-/// By so much an observation above what is expected raises it. One below replaces it: to expect too
-/// much makes tasks late, to expect too little leaves them apart.
+/// Weight of an observation above the expected speed. A lower one replaces it: to expect too much
+/// makes tasks late, to expect too little leaves them apart.
 const RAISE: f64 = 0.5;
 
-/// Least speed that is expected.
 const SPEED_MIN: f64 = 0.02;
 
 /// A model of GPU, a model on it, and the model beside it.
 type Pair = (usize, usize, usize);
 
-/// What is known of pairs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs {
     speeds: BTreeMap<Pair, f64>,
 }
 
 impl Pairs {
-    /// A task had that neighbour from its start on, and so much of its speed alone.
+    /// Learns the part of its speed alone that a task had beside that neighbour from its start.
     pub(crate) fn learn(&mut self, pair: Pair, speed: f64) {
         let expected = self.speeds.entry(pair).or_insert(UNSEEN);
         let speed = speed.clamp(SPEED_MIN, 1.0);
@@ -36,7 +33,7 @@ impl Pairs {
         };
     }
 
-    /// Of a model beside these models.
+    /// Speed of a model beside these models.
     pub(crate) fn speed(&self, gpu: usize, of: usize, beside: &[usize]) -> f64 {
         let speed = |&other: &usize| {
             self.speeds

@@ -1,7 +1,6 @@
-//! The course of a run: requests come, a policy starts them, they run beside each other and end.
-//!
-//! Kept at every step, by assertion: no task is lost or runs twice, no GPU's memory is exceeded, no
-//! policy starts more than [`BATCH_MAX`] tasks on a GPU at once, and every task ends.
+//! The course of a run: requests arrive, a policy starts them, they run beside each other and end.
+//! Asserted at every step: no task is lost or runs twice, no GPU's memory is exceeded, no policy
+//! starts more than [`BATCH_MAX`] tasks on a GPU at once, and every task ends.
 
 use cluster::affinity::{Traits, of_batch};
 
@@ -13,7 +12,6 @@ use crate::oltunes_table::Mechanism;
 /// Most tasks that start together on a GPU (section 3.4.2).
 pub(super) const BATCH_MAX: usize = 4;
 
-/// What a policy sees.
 pub(crate) struct Seen<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) requests: &'a [Request],
@@ -21,7 +19,6 @@ pub(crate) struct Seen<'a> {
     pub(crate) now_ns: u64,
 }
 
-/// A task is to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) request: usize,
@@ -30,12 +27,11 @@ pub(crate) struct Start {
     pub(crate) is_high: bool,
 }
 
-/// A task has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ended {
     pub(crate) task: Running,
     pub(crate) gpu: usize,
-    /// What it took from its start.
+    /// Time from its start.
     pub(crate) took_ns: u64,
 }
 
@@ -44,16 +40,14 @@ pub(crate) trait Policy {
     /// How tasks of two classes share a GPU.
     fn mechanism(&self) -> Mechanism;
 
-    /// A request came.
     fn handle_arrival(&mut self, seen: &Seen<'_>, request: usize);
 
-    /// A task ended.
     fn handle_end(&mut self, seen: &Seen<'_>, ended: &Ended);
 
-    /// What starts now, on different GPUs: called again until nothing does.
+    /// Starts now, on different GPUs; called again until it starts nothing.
     fn poll(&mut self, seen: &Seen<'_>) -> Vec<Start>;
 
-    /// When the policy wants to be polled if nothing happens before.
+    /// When to poll if nothing happens before.
     fn next_poll_ns(&self) -> Option<u64> {
         None
     }
@@ -64,24 +58,19 @@ pub(crate) trait Policy {
     }
 }
 
-/// Where, when and how a request was served.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Served {
     pub(crate) gpu: usize,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
-    /// Share of the SMs, 0 to 1.
     pub(crate) share: f64,
-    /// Part of the GPU's memory.
     pub(crate) memory: f64,
 }
 
-/// What is left of a run.
 pub(crate) struct Run {
-    /// By request.
     pub(crate) served: Vec<Served>,
     pub(crate) gpus: Vec<Gpu>,
-    /// Of tasks that started together: affinities with those before them, summed, and how many.
+    /// Of tasks that started together: sum of affinities with those before them, and their count.
     pub(crate) affinity: (f64, f64),
 }
 
@@ -95,10 +84,8 @@ struct World<'a> {
     now_ns: u64,
 }
 
-/// Runs all requests under a policy.
-///
-/// # Panics
-/// If the policy breaks an invariant, or starts nothing though GPUs are idle and tasks wait.
+/// Runs all requests under a policy. Panics if the policy breaks an invariant, or starts nothing
+/// though GPUs are idle and tasks wait.
 pub(crate) fn run(
     facts: &Facts,
     requests: &[Request],

@@ -1,18 +1,14 @@
-//! Numbers of the table, computed by the simulator of one GPU.
+//! Numbers of the table, computed by the simulator of one GPU. A framework takes 10 us from launch
+//! to launch, as in [`crate::muxflow_table`]; clocks are fixed, and nothing is random.
 //!
 //! *Alone.* One batch after the other under MPS with the share as its percentage.
 //!
 //! *In pairs.* Both tasks run one batch after the other under the mechanism ([`Mechanism`]). After
 //! [`WARM_UP_NS`], in which policies learn, the work that each does in a window of time is counted:
-//! the sum of what its kernels that end there take alone. The speed is this ÷ what it does in such
-//! a time alone. So a batch counts as far as it is done, and a window need not have whole batches.
-//! It has [`WINDOW_BATCHES`] of the task that takes longer, if these took as long as alone, but is
+//! the times alone of its kernels that end there, summed. The speed is this ÷ the work in such a
+//! time alone. So a batch counts as far as it is done, and a window need not have whole batches. It
+//! has [`WINDOW_BATCHES`] of the task that takes longer, if these took as long as alone, but is
 //! within [`WINDOW_NS`].
-//!
-//! *Host.* A framework takes 10 us from launch to launch, as in [`crate::muxflow_table`]. Clocks
-//! are fixed.
-//!
-//! Nothing is random in such runs, as nothing arrives at random.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -49,7 +45,6 @@ pub const WINDOW_NS: [f64; 2] = [0.5e9, 8e9];
 /// Use from which a kernel counts in Eq. 1, of the GPU's peak.
 pub const RATIO_SHARE: f32 = 0.5;
 
-/// Places of the jobs of a pair.
 const OF: usize = 0;
 const BESIDE: usize = 1;
 
@@ -94,7 +89,7 @@ pub struct Bench {
     /// By GPU, then by mechanism.
     experiments: Vec<Experiment>,
     traces: HashMap<Task, Arc<Trace>>,
-    /// What a batch takes alone on the whole GPU, ns.
+    /// Time of a batch alone on the whole GPU, ns.
     batch_ns: HashMap<Task, f64>,
 }
 
@@ -116,7 +111,7 @@ impl Bench {
         }
     }
 
-    /// A model with a batch on a GPU of its own, of which it has a share, 10 to 100 per cent.
+    /// A model with a batch on a GPU of its own, with a share of 10 to 100 per cent.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -135,7 +130,7 @@ impl Bench {
         let gaps_ns = experiment.host.launch_gap_ns * trace.launches.len() as u64;
         job.trace = trace;
         experiment.jobs = vec![job];
-        // About what a batch takes, as the device or the host is the slower one.
+        // About the time of a batch, whether device or host is the slower one.
         let batch_ns = (kernels_ns * 100 / u64::from(share_pct.max(1))).max(gaps_ns);
         experiment.duration_ns = batch_ns * ALONE_BATCHES;
         let outcome = experiment.run(&mut NoObserver)?;
@@ -227,9 +222,9 @@ impl Bench {
     }
 }
 
-/// What each job of a pair does in the window, counted as [`Observer`] of the run.
+/// Work of each job of a pair in the window, counted as [`Observer`] of the run.
 struct Work {
-    /// Of each job what its kernels take alone, by their places in its trace.
+    /// For each job times of its kernels alone, by their places in its trace.
     kernels_ns: [Vec<u64>; 2],
     /// The window's end; it begins at [`WARM_UP_NS`].
     end_ns: u64,
@@ -256,7 +251,7 @@ impl Observer for Work {
     }
 }
 
-/// What the launches of a batch take alone.
+/// Times of a batch's launches alone.
 fn durations_ns(trace: &Trace) -> impl Iterator<Item = u64> {
     let launched = trace.launches.iter();
     let kernels = launched.filter_map(|&index| trace.kernels.get(index as usize));

@@ -1,7 +1,5 @@
-//! The reader of the table's file.
-//!
-//! A row with a task beside is of a pair, one with a share of a task alone, one with numbers of
-//! kernels of a model's ratio; other cells of each are empty.
+//! The reader of the table's file. A row with a task beside is of a pair, one with a share of a
+//! task alone, one with numbers of kernels of a model's ratio; other cells of each are empty.
 
 use serde::Deserialize;
 
@@ -29,7 +27,6 @@ struct Row {
     memory_kernels: Option<u32>,
 }
 
-/// The table as far as it is read.
 struct Partial {
     alone: Vec<Option<Alone>>,
     pairs: Vec<Option<[f64; 2]>>,
@@ -139,7 +136,7 @@ fn speed(column: &str, speed: Option<f64>) -> Result<f64, String> {
     Ok(speed)
 }
 
-/// What is above 1 is where a window of time ended within a batch.
+/// Above 1 where a window of time ended within a batch.
 const SPEED_MAX: f64 = 1.05;
 
 fn model_at(column: &str, name: &str) -> Result<usize, String> {

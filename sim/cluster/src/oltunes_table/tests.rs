@@ -128,7 +128,6 @@ fn outside_of_the_lists_there_is_nothing() {
     assert_eq!(table.ratio_of_batch(8, 16), None);
 }
 
-/// Refuses a table in which the right row is replaced by `wrong`, saying why.
 fn assert_refused(right: &str, wrong: &str, said: &str) {
     let whole = made_up();
     let line = whole.lines().position(|line| line == right);

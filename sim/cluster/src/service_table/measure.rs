@@ -12,13 +12,12 @@
 //!
 //! *What is run.* For each cell first the service in a closed loop, one batch after the other. This
 //! gives the 99th percentile of batches, and whether they are short enough to keep up with the
-//! requests. Where they are, a run with requests at random follows. Where they are not, an open run
-//! would say nothing more: batches follow each other just as in the closed loop, whatever waits
-//! behind them.
+//! requests. If so, a run with requests at random follows. Otherwise an open run would say nothing
+//! more: batches follow each other just as in the closed loop, whatever waits behind them.
 //!
 //! Every run has the same seed, so every cell has the same arrivals. The last batch of an open run
-//! does not wait for requests that do not come, so a batch of 64 has up to 6 % of its run's
-//! requests answered sooner than in a longer run.
+//! does not wait for requests beyond its end, so a batch of 64 has up to 6 % of its run's requests
+//! answered sooner than in a longer run.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -54,7 +53,6 @@ const ALONE_NS: u64 = 5_000_000_000;
 
 const SEED: u64 = 1;
 
-/// Places of the jobs.
 const SERVICE: usize = 0;
 const TRAINING: usize = 1;
 
@@ -97,7 +95,7 @@ pub enum MeasureError {
 pub struct Bench {
     experiment: Experiment,
     traces: HashMap<(&'static str, u32), Arc<Trace>>,
-    /// What a batch takes alone on the mean, ns.
+    /// Mean time of a batch alone, ns.
     batch_ns: HashMap<(usize, u32), f64>,
 }
 
@@ -141,8 +139,8 @@ trace = {{ kernel_us = 1 }}
         }
     }
 
-    /// The cell of a service and a training, which are named by their places in the lists, with
-    /// batches of so many requests and this share for the service, 1 to 99 per cent.
+    /// The cell of a service and a training, named by their places in the lists, with batches of so
+    /// many requests and this share for the service, 1 to 99 per cent.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -199,7 +197,6 @@ trace = {{ kernel_us = 1 }}
         Ok(outcome.jobs[0].per_s())
     }
 
-    /// One batch after the other.
     fn closed(
         &mut self,
         service: usize,
@@ -214,7 +211,7 @@ trace = {{ kernel_us = 1 }}
         Ok(self.experiment.run(&mut NoObserver)?)
     }
 
-    /// Requests at random, in batches of what the closed loop had.
+    /// Requests at random, in the closed loop's batches.
     fn open(&mut self, requests: u32) -> Result<Outcome, MeasureError> {
         let job = &mut self.experiment.jobs[SERVICE];
         job.arrivals = Arrivals::Poisson {
@@ -226,7 +223,6 @@ trace = {{ kernel_us = 1 }}
         Ok(self.experiment.run(&mut NoObserver)?)
     }
 
-    /// How many arrive in an open run.
     fn requests(&self) -> usize {
         let arrivals = &self.experiment.jobs[SERVICE].arrivals;
         let mut schedule = arrivals.schedule(OPEN_NS, self.experiment.seed_of(SERVICE));
@@ -245,7 +241,7 @@ trace = {{ kernel_us = 1 }}
         Ok(ns)
     }
 
-    /// The service's job becomes a closed loop of batches.
+    /// Makes the service's job a closed loop of batches.
     fn put_service(
         &mut self,
         service: usize,

@@ -8,12 +8,12 @@ use crate::interference::{SEEN, UNSEEN, neighbours, sample};
 use crate::service_table::{BATCHES, SERVICES, ServiceTable};
 use crate::services::{Known, place};
 
-/// What becomes of a prediction when the training starts beside that service. The last three are
-/// controls: they say what predictions are worth to an experiment.
+/// Fate of a prediction when the training starts beside that service. The last three are controls:
+/// they show how much predictions matter to an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learning {
-    /// The pair is measured: all its curves, at once, without noise, and it costs nothing. So a
-    /// prediction decides one start of each pair at most.
+    /// The pair is measured: all its curves, at once, without noise or cost. So a prediction
+    /// decides one start of each pair at most.
     Measured,
     /// Nothing is measured: the prediction stays.
     Predicted,
@@ -29,13 +29,12 @@ impl Learning {
     pub const ALL: [Self; 4] = [Self::Measured, Self::Predicted, Self::Permuted, Self::Mean];
 }
 
-/// Knowledge that grows. Of the trainings seen all is sampled. Of the others it is predicted, and
-/// measured once they run: then their curves with all batches are appended to what the service's
-/// model learns from, and its predictions of the others are made anew.
+/// Knowledge that grows. Seen trainings are sampled. Others are predicted, and measured once they
+/// run: then their curves with all batches are appended to the samples of the service's model, and
+/// its predictions of the others are renewed.
 #[derive(Debug)]
 pub(super) struct Learnt {
     learner: Learner,
-    /// What measuring gives.
     sampled: Known,
     known: Known,
     /// By service, which of the unseen trainings were not measured beside it.
@@ -45,7 +44,8 @@ pub(super) struct Learnt {
 }
 
 impl Learnt {
-    /// Before any training ran. `has_time`: whether the time of an iteration alone is known of all.
+    /// Knowledge before any training ran. `has_time`: the time of an iteration alone is known of
+    /// all.
     pub(super) fn new(
         table: &ServiceTable,
         sampled: &Known,
@@ -62,7 +62,7 @@ impl Learnt {
             learning,
         };
         for service in 0..SERVICES.len() {
-            // What is not predicted is not known.
+            // Unpredicted trainings are unknown.
             for training in UNSEEN {
                 for batch in 0..BATCHES.len() {
                     learnt.known.clear(place(service, training, batch));
@@ -76,18 +76,16 @@ impl Learnt {
         learnt
     }
 
-    /// What is known now.
     pub(super) fn known(&self) -> &Known {
         &self.known
     }
 
-    /// Whether what is known of that pair is predicted.
     pub(super) fn is_predicted(&self, service: usize, training: usize) -> bool {
         self.unmeasured[service].contains(&training)
     }
 
-    /// That training runs beside that service. Whether it was measured for the first time, so that
-    /// what is known has changed.
+    /// That training runs beside that service. Returns whether a first measurement changed the
+    /// knowledge.
     pub(super) fn handle_runs(
         &mut self,
         table: &ServiceTable,
@@ -116,7 +114,6 @@ impl Learnt {
         }
     }
 
-    /// What a prediction of that training is made from.
     fn asked(&self, table: &ServiceTable, training: usize) -> Option<Neighbours> {
         let at = UNSEEN.iter().position(|&of| of == training)?;
         let of = match self.learning {
@@ -126,7 +123,7 @@ impl Learnt {
         neighbours(table, of, self.has_time)
     }
 
-    /// Fits the service's model anew, and asks it for all trainings that were not measured there.
+    /// Fits the service's model anew, and predicts all trainings that were not measured there.
     fn predict(&mut self, table: &ServiceTable, service: usize) {
         let refit = self.learner.refit(service as u16);
         if let Some(Ok(fitted)) = refit.map(|refit| refit.run()) {
@@ -156,7 +153,6 @@ impl Learnt {
 mod tests {
     use super::*;
 
-    /// A pair that was never run is not known by its measurement, whatever fits or fails.
     #[test]
     fn what_is_predicted_is_not_what_measuring_would_give() {
         let table = ServiceTable::a100().unwrap();
@@ -185,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Where nothing is learnt, nothing is known, and the truth does not stand in for it.
+    /// Where nothing is learnt, nothing is known, and the truth does not replace it.
     #[test]
     fn a_place_that_was_cleared_is_unknown() {
         let table = ServiceTable::a100().unwrap();

@@ -2,7 +2,7 @@
 //! fraction of a second. They carry no zone. A trace in local time therefore has an hour twice, or
 //! lacks one, where daylight saving changed.
 
-/// What [`civil_ns`] reads, for errors.
+/// The form that [`civil_ns`] reads, for errors.
 pub(super) const FORM: &str = "YYYY-MM-DD HH:MM:SS, or with a fraction, from 1970 to 2199";
 
 /// Nanoseconds from 1970-01-01 00:00:00 to this time, both on the same clock.
@@ -27,8 +27,8 @@ pub(super) fn civil_ns(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000_000 + fraction)
 }
 
-/// Rows in the order of their times, those of one time as they were; `set` tells each row the
-/// seconds from the earliest.
+/// Sorts rows by time, those of one time as they were; `set` gives each row the seconds from the
+/// earliest.
 pub(super) fn since_first<T>(mut rows: Vec<(i64, T)>, set: impl Fn(&mut T, f64)) -> Vec<T> {
     rows.sort_by_key(|&(ns, _)| ns);
     let first_ns = rows.first().map_or(0, |&(ns, _)| ns);
@@ -70,7 +70,6 @@ fn fraction_ns(text: &str) -> Option<i64> {
     Some(digits(text.as_bytes())? * 10_i64.pow(9 - count))
 }
 
-/// A number of at most nine digits and nothing else.
 fn digits(bytes: &[u8]) -> Option<i64> {
     bytes.iter().try_fold(0, |sum, byte| {
         let digit = byte.is_ascii_digit().then(|| i64::from(byte - b'0'))?;

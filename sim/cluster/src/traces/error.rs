@@ -1,5 +1,5 @@
 //! Why a recorded trace is refused. Every message names the file, and the line, the column, the
-//! value and what would be right as far as they apply.
+//! value and the expected value as far as they apply.
 
 use std::io;
 

@@ -1,6 +1,5 @@
-//! Which published form a file has: by its header, or by the cells of its first line.
-//!
-//! Only enough is looked at to choose a reader. The reader then checks the header and every row.
+//! Which published form a file has: by its header, or by the cells of its first line, only as far
+//! as the choice of a reader needs. The reader then checks the header and every row.
 
 use super::TraceError;
 use super::table::{cut, text_of};

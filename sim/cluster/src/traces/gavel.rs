@@ -1,8 +1,6 @@
 //! Throughputs of training jobs, alone and in pairs, as the authors of *Gavel* measured them, and
-//! their job traces.
-//!
-//! Origin: github.com/stanford-futuredata/gavel (OSDI 2020). Licence: MIT; the arrivals of the
-//! traces are those of Philly, CC-BY-4.0.
+//! their job traces. Origin: github.com/stanford-futuredata/gavel (OSDI 2020). Licence: MIT; the
+//! arrivals of the traces are those of Philly, CC-BY-4.0.
 //!
 //! Throughputs are JSON: `{gpu: {job: {"null": alone, other: [this, beside]}}}`, all in steps per
 //! second. A job is written as a tuple of Python, `('ResNet-18 (batch size 16)', 1)`: its type, and
@@ -10,15 +8,15 @@
 //! not run; the file does not say why. GPUs are `k80`, `p100` and `v100`, each also with the suffix
 //! `_unconsolidated`: the job's GPUs are then in several machines.
 //!
-//! A job trace is a table with tabs and without a header, in one of three forms, which its
-//! authors' program had one after the other:
+//! A job trace is a table with tabs and without a header, in one of three forms, which its authors'
+//! program had one after the other:
 //! - of seven columns, as in `103959.trace`: job type, command, argument that takes the steps, need
 //!   of data (0 or 1), total steps, arrival time (s), scale factor;
 //! - of nine: job type, command, argument that takes the steps, need of data, total steps, scale
 //!   factor, priority weight, SLO, arrival time (s);
 //! - of ten: as of nine, with the working directory after the command.
 //!
-//! No file of the last two was at hand: these forms are tested with rows written by hand.
+//! The last two forms are tested only with rows written by hand, for lack of a file.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -132,13 +130,12 @@ pub fn jobs(file: &str, bytes: &[u8]) -> Result<Vec<Job>, TraceError> {
 type Gpus = Pairs<String, Jobs>;
 type Jobs = Pairs<ScaledType, Measurements>;
 
-/// The members of an object in their order. A name that occurs twice is refused.
+/// The members of an object in their order. A repeated name is refused.
 struct Pairs<K, V>(Vec<(K, V)>);
 
 /// The throughputs of a job, alone and beside each other.
 struct Measurements(Vec<Measurement>);
 
-/// Steps per second.
 struct Rate(f64);
 
 struct Measurement {
@@ -254,7 +251,7 @@ impl<'de> Visitor<'de> for MeasurementsVisitor {
     }
 }
 
-/// Refuses a rate while its number is read: a later error would have the line of what follows.
+/// Refuses a rate while its number is read: a later error would have the line of the next token.
 struct RateVisitor;
 
 impl Visitor<'_> for RateVisitor {

@@ -1,6 +1,5 @@
-//! Jobs of a virtual cluster of Philly, to which the authors of *Muri* gave models.
-//!
-//! Origin: github.com/Rivendile/Muri, simulator/trace-data (SIGCOMM 2022). Licence: Apache-2.0.
+//! Jobs of a virtual cluster of Philly, to which the authors of *Muri* gave models. Origin:
+//! github.com/Rivendile/Muri, simulator/trace-data (SIGCOMM 2022). Licence: Apache-2.0.
 //!
 //! Columns: `job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,
 //! iteration_time,resource_time_0,resource_time_1,resource_time_2,priority`.

@@ -1,5 +1,4 @@
 //! The pods and nodes of Alibaba's GPU cluster of 2023, *openb*, and how much of it FGD allocated.
-//!
 //! A pod asks for whole GPUs (`num_gpu` of 1000 thousandths each) or for a part of one (`gpu_milli`
 //! below 1000). Origin: the pods and nodes are from github.com/alibaba/clusterdata,
 //! cluster-trace-gpu-v2023; other mixes of the same pods and the allocations are from
@@ -38,8 +37,8 @@ pub struct Pod {
     pub memory_mib: u64,
     /// How many GPUs it asks for.
     pub gpus: u32,
-    /// How much of each GPU, in thousandths. In the published lists this is 0 for pods without a
-    /// GPU, and 1000 for those of several; the reader does not check that.
+    /// Thousandths of each GPU. In the published lists this is 0 for pods without a GPU, and 1000
+    /// for those of several; the reader does not check that.
     pub gpu_milli: u32,
     /// The models that it may run on; empty for any.
     pub gpu_models: Vec<String>,
@@ -183,7 +182,7 @@ pub fn allocations(file: &str, bytes: &[u8]) -> Result<Vec<Allocation>, TraceErr
     })
 }
 
-/// The pod with the columns that only the longer list has.
+/// The pod with the columns of the longer list.
 fn with_more(pod: Pod, row: &Row<'_>, columns: &[Column; 6]) -> Result<Pod, TraceError> {
     let [spec, qos, phase, creation, deletion, scheduled] = columns;
     let created_s = row.number(creation, SECONDS_MAX)?;

@@ -12,14 +12,12 @@ use super::{ROWS_MAX, TraceError};
 /// A table whose first record has been read.
 pub(super) struct Table<'a> {
     source: Source<'a>,
-    /// The forms that the reader knows, for errors.
     known: &'a str,
     records: csv::Reader<&'a [u8]>,
     first: StringRecord,
     has_header: bool,
 }
 
-/// A column of a table: its name, and its place in a record.
 pub(super) struct Column {
     name: Cow<'static, str>,
     at: usize,
@@ -31,7 +29,6 @@ pub(super) struct Row<'a> {
     record: &'a StringRecord,
 }
 
-/// Where rows come from.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     file: &'a str,
@@ -39,7 +36,6 @@ struct Source<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Opens comma-separated values.
     pub(super) fn commas(
         file: &'a str,
         bytes: &'a [u8],
@@ -96,7 +92,6 @@ impl<'a> Table<'a> {
         Ok(names.map(|_| found.next().expect("there is a column for each name")))
     }
 
-    /// As [`Table::by_name`], one column.
     pub(super) fn column(&mut self, name: Cow<'static, str>) -> Result<Column, TraceError> {
         self.has_header = true;
         let mut places = (0..).zip(&self.first).filter(|&(_, cell)| cell == name);
@@ -136,7 +131,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// How many columns there are.
     pub(super) fn width(&self) -> usize {
         self.first.len()
     }
@@ -162,7 +156,6 @@ impl<'a> Table<'a> {
             .width(&self.first, format!("{widths}, as in {}", self.known))
     }
 
-    /// Reads all rows.
     pub(super) fn rows<T>(
         self,
         read: impl Fn(&Row<'_>) -> Result<T, TraceError>,
@@ -208,7 +201,6 @@ impl<'a> Table<'a> {
 }
 
 impl Row<'_> {
-    /// The cell as it is.
     pub(super) fn cell(&self, column: &Column) -> &str {
         &self.record[column.at]
     }
@@ -238,7 +230,6 @@ impl Row<'_> {
         })
     }
 
-    /// A number from 0 to a greatest.
     pub(super) fn number(&self, column: &Column, max: f64) -> Result<f64, TraceError> {
         let value = self.cell(column).parse::<f64>().ok();
         let is_right = |value: &f64| value.is_sign_positive() && *value <= max;
@@ -256,7 +247,6 @@ impl Row<'_> {
         is_known.then(|| read(column)).transpose()
     }
 
-    /// The error of a cell.
     pub(super) fn refuse(&self, column: &Column, expected: impl Into<String>) -> TraceError {
         TraceError::Value {
             file: self.source.file.to_owned(),
@@ -269,8 +259,8 @@ impl Row<'_> {
 }
 
 impl Source<'_> {
-    /// The line of a record. The position's own line is not used: that is one too few after CRLF,
-    /// and that of the first of the empty lines before the record.
+    /// The line of a record. The position's own line is wrong: one too few after CRLF, and that of
+    /// the first of the empty lines before the record.
     fn line(&self, record: &StringRecord) -> u64 {
         let byte = record.position().map_or(0, csv::Position::byte);
         let byte = usize::try_from(byte)
@@ -325,7 +315,7 @@ fn is_name(cell: &str) -> bool {
     cell.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// The beginning of a text, short enough for a message.
+/// The start of a text, short enough for a message.
 pub(super) fn cut(text: &str) -> String {
     match text.char_indices().nth(FOUND_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -333,7 +323,6 @@ pub(super) fn cut(text: &str) -> String {
     }
 }
 
-/// Characters of the file that a message repeats.
 const FOUND_CHARS_MAX: usize = 100;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::*;
 
 type Reader = fn(&[u8]) -> Result<usize, TraceError>;
 
-/// Every reader of a table, with a first line that it accepts, and that of JSON with a beginning.
+/// Every reader of a table, with a first line that it accepts; that of JSON with its start.
 fn readers() -> Vec<(String, Reader)> {
     let pods = "name,cpu_milli,memory_mib,num_gpu,gpu_milli";
     let jobs = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval";
@@ -117,7 +117,6 @@ proptest! {
     }
 }
 
-/// A refusal names the file in one line.
 fn check(read: Result<usize, TraceError>) -> Result<(), TestCaseError> {
     if let Err(error) = read {
         let message = error.to_string();
