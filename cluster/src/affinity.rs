@@ -99,8 +99,7 @@ pub fn of_variants(one: Variant, other: Variant) -> Option<f64> {
     }
 }
 
-/// Of a task and a batch: the mean over the batch of each kind (equation 10), and of the two. An
-/// empty batch, which any task may start, gives 100.
+/// Of a task and a batch: means over the batch of each kind (equation 10), and of both; empty: 100.
 #[must_use]
 pub fn of_batch(task: Traits, batch: &[Traits]) -> f64 {
     if batch.is_empty() {

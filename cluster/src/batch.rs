@@ -78,9 +78,7 @@ type Key = (u64, u64, u64, u64);
 pub struct Queues {
     /// LC, and all that failed.
     critical: BTreeMap<Key, Task>,
-    /// TO.
     others: BTreeMap<Key, Task>,
-    /// All by arrival and number, with their keys.
     ages: BTreeMap<(u64, u64), Key>,
 }
 

@@ -42,8 +42,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A table of so many workloads; `kept` gives the part, 0 to 1, that the first keeps beside the
-    /// second while that uses half of the GPU.
+    /// A table; the first keeps `kept`, 0 to 1, beside the second while that uses half of the GPU.
     pub fn new(workloads: usize, kept: impl Fn(usize, usize) -> f64) -> Self {
         let pairs = (0..workloads).flat_map(|job| (0..workloads).map(move |beside| (job, beside)));
         let lost = pairs.map(|(job, beside)| 1.0 - kept(job, beside).clamp(0.0, 1.0));
@@ -84,8 +83,7 @@ impl Pairs {
         self.workloads == 0
     }
 
-    /// Sets the part that the job keeps beside the other while that uses half of the GPU. Ignores a
-    /// workload that is not in the table.
+    /// Sets what the job keeps beside a half-GPU neighbour. Ignores unknown workloads.
     pub fn set(&mut self, job: WorkloadId, beside: WorkloadId, kept: f64) {
         let (job, beside) = (usize::from(job.0), usize::from(beside.0));
         if job < self.workloads && beside < self.workloads {
@@ -93,8 +91,7 @@ impl Pairs {
         }
     }
 
-    /// The part that the job keeps beside a neighbour that uses `share` of the GPU; 1 where a
-    /// workload is not in the table.
+    /// What the job keeps beside a neighbour with `share` of the GPU; 1 for unknown workloads.
     #[must_use]
     pub fn kept(&self, job: WorkloadId, beside: WorkloadId, share: f64) -> f64 {
         let (job, beside) = (usize::from(job.0), usize::from(beside.0));
@@ -119,8 +116,7 @@ pub struct Sharer {
     pub floor: f64,
     /// Speed that a high-priority job needs to keep its promise; 0 without one.
     pub need: f64,
-    /// Most share that the job can use, whatever its demand: of a gang that waits for its other
-    /// GPUs. Infinite for others.
+    /// Most share that a gang that waits for its other GPUs can use. Infinite for others.
     pub cap: f64,
 }
 
@@ -234,8 +230,7 @@ pub fn settle(sharers: &[Sharer], pairs: &Pairs, settled: &mut Settled) {
     }
 }
 
-/// How jobs run in instances of their own that have such parts of one GPU: each as alone on its
-/// part.
+/// How jobs run in instances with such parts of one GPU: each as alone on its part.
 pub fn settle_apart(sharers: &[Sharer], parts: &[f64], pairs: &Pairs, settled: &mut Settled) {
     settled.shares.clear();
     settled.speeds.clear();
@@ -246,7 +241,6 @@ pub fn settle_apart(sharers: &[Sharer], parts: &[f64], pairs: &Pairs, settled: &
     }
 }
 
-/// Gives best-effort jobs x of the GPU together, and high-priority jobs the rest.
 fn share_out(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) {
     let high = sharers.iter().filter(|s| s.class == Class::HighPriority);
     let demand: f64 = high.map(|s| s.demand).sum();
@@ -264,7 +258,7 @@ fn share_out(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) 
     }
 }
 
-/// Of a best-effort job whose share is not known yet.
+/// Of a best-effort job without a share yet.
 const UNSHARED: f64 = -1.0;
 
 /// Divides the rest of x by demand, floors first; or finds a job that would get more than its cap.

@@ -66,8 +66,7 @@ pub struct JobSpec {
     pub gpus: u32,
     /// How much of each of them the job uses when it is alone there, up to [`WHOLE_MILLI`].
     pub gpu_milli: u32,
-    /// The part with which it makes progress worth its place, at most `gpu_milli`. Less only for
-    /// best-effort jobs.
+    /// The part with which it makes progress worth its place. Less than `gpu_milli` if best-effort.
     pub floor_milli: u32,
     /// Device memory on each GPU.
     pub memory_bytes: u64,
@@ -83,8 +82,7 @@ pub struct JobSpec {
     pub spread: bool,
     /// What it computes.
     pub workload: WorkloadId,
-    /// The longest allowed time, in thousandths of the time alone on what the job asks for; `None`:
-    /// any.
+    /// The longest time, in thousandths of that alone on what the job asks for; `None`: any.
     pub slo_milli: Option<u32>,
 }
 
@@ -128,8 +126,7 @@ impl JobSpec {
         }
     }
 
-    /// The part of its host CPU and memory that goes with so many of its GPUs, rounded up; all of
-    /// it where the job asks for no GPU.
+    /// Host CPU and memory that go with so many of its GPUs, rounded up; all if it asks for no GPU.
     #[must_use]
     pub fn host_share(&self, gpus: u32) -> (u64, u64) {
         let part = |all: u64| match self.gpus {

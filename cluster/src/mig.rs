@@ -64,7 +64,6 @@ pub struct Instance {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     model: &'static MigModel,
-    /// By start, ascending.
     instances: Vec<Instance>,
 }
 
@@ -197,7 +196,6 @@ impl Layout {
         );
     }
 
-    /// Memory slices of all instances, as bits.
     fn taken(&self) -> u32 {
         let masks = self
             .instances
@@ -214,7 +212,6 @@ impl Layout {
         self.model.compute_slices - taken.sum::<u32>()
     }
 
-    /// Pairs of a profile and a start that are possible now.
     fn placements_count(&self) -> usize {
         let profiles = self.model.profiles.iter();
         profiles.map(|profile| self.starts(profile).count()).sum()

@@ -58,8 +58,8 @@ impl Part {
         (0..32).filter(move |slot| slots >> slot & 1 == 1)
     }
 
-    /// The group of jobs in which the node counts it: 0 for a part of one GPU, else the number of
-    /// GPUs; `None` without a GPU.
+    /// Its group of jobs on a node: 0 for a part of one GPU, else the number of GPUs; `None`
+    /// without.
     pub(crate) fn shape(&self) -> Option<usize> {
         let gpus = self.slots.count_ones() as usize;
         match gpus {
@@ -142,12 +142,11 @@ pub struct Measured<'a> {
 /// By which a place on a node is better than another. An answer depends on the node's state, on the
 /// job's demands, and on what was learnt, so the search may keep it until one of them changes.
 pub trait Rule {
-    /// The best GPUs of the node for the job if it holds `milli` of each, and their score; `None`
-    /// if it does not fit there.
+    /// The best GPUs of the node for a job that holds `milli` of each, and their score; `None`: no
+    /// fit.
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
 
-    /// Whether a job's place depends on present jobs, so that an empty cluster says nothing about
-    /// whether it will ever have one.
+    /// Whether places depend on present jobs, so that an empty cluster says nothing about them.
     fn needs_neighbours(&self) -> bool {
         false
     }

@@ -184,7 +184,6 @@ mod tests {
         queue: Queue,
     }
 
-    /// Two GPUs, and a patience of 10 ns.
     fn scene() -> Scene {
         let model = Model::new("T4", 0);
         let view = View::new(Inventory::uniform(model, 1, 2).unwrap());

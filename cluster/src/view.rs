@@ -144,7 +144,6 @@ impl NodeView<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     parts: Vec<Part>,
-    /// Host CPU and memory of each part.
     hosts: Vec<(u64, u64)>,
 }
 
@@ -153,7 +152,6 @@ static VIEWS: AtomicU64 = AtomicU64::new(0);
 /// The state of a cluster.
 #[derive(Debug)]
 pub struct View {
-    /// Unlike that of every other view of the process.
     id: u64,
     inventory: Inventory,
     nodes: Vec<NodeState>,
@@ -393,7 +391,6 @@ impl View {
 }
 
 impl View {
-    /// Whether each job is on the GPUs of its parts, and no GPU has another.
     fn is_where_it_is_noted(&self) -> bool {
         let noted = self.jobs.iter().flat_map(|(&job, held)| {
             let slots = held.parts.iter().flat_map(|part| {
@@ -446,7 +443,7 @@ fn less(free: u64, taken: u64, job: JobId) -> u64 {
     }
 }
 
-/// The number of a node by its place; inventories have far fewer than 2³².
+/// Inventories have far fewer than 2³² nodes.
 pub(crate) fn node_id(index: usize) -> NodeId {
     NodeId(u32::try_from(index).expect("an inventory has fewer than 2^32 nodes"))
 }

@@ -14,7 +14,6 @@ use cluster::{
 };
 use proptest::prelude::*;
 
-/// Up to six nodes of two models.
 fn inventories() -> impl Strategy<Value = Inventory> {
     let node = (0u32..5, 0u16..3, 4u64..20);
     prop::collection::vec(node, 1..6).prop_map(|nodes| {
@@ -97,7 +96,6 @@ fn policy(entry: &Entry, view: &View, jobs: &[JobSpec]) -> Box<dyn Placement> {
     entry.make(&setting)
 }
 
-/// A decision is possible and whole.
 fn check(view: &View, job: &JobSpec, decision: &Decision) -> Result<(), TestCaseError> {
     let Decision::Place(parts) = decision else {
         return Ok(());
@@ -145,8 +143,7 @@ proptest! {
         }
     }
 
-    /// Kept scores are those of the node as it is: a policy that has seen all of it decides like a
-    /// new one.
+    /// A policy that has seen all of it decides like a new one.
     #[test]
     fn kept_scores_are_those_of_the_view(inventory in inventories(), jobs in jobs()) {
         for entry in ALL.iter().filter(|entry| entry.name != "random") {

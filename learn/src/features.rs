@@ -197,7 +197,6 @@ pub type Row = Vec<(u32, f64)>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
     schema: Schema,
-    /// Field and name of each column of a name, in the order of their arrival.
     names: Vec<(usize, String)>,
     /// The columns of each field: of a number one, under no name.
     columns: Vec<BTreeMap<String, u32>>,
@@ -226,8 +225,8 @@ impl Encoder {
         }
     }
 
-    /// The encoder that has learnt these names, each with the number of its field, in this order;
-    /// None if it cannot have.
+    /// The encoder that has learnt these names (and field numbers) in this order; None if
+    /// impossible.
     pub(crate) fn restore(schema: Schema, names: Vec<(usize, String)>) -> Option<Self> {
         let mut encoder = Self::new(schema);
         for (field, name) in names {
@@ -325,7 +324,6 @@ impl Encoder {
         dense(row, self.numbers, width)
     }
 
-    /// Number of columns that are numbers: the first ones.
     pub(crate) fn numbers(&self) -> u32 {
         self.numbers
     }

@@ -194,13 +194,11 @@ pub(crate) fn unseal<'a>(file: &str, kind: &str, bytes: &'a [u8]) -> Result<&'a 
 struct Body {
     settings: Settings,
     fields: Vec<Field>,
-    /// Names in the order of their columns, with the numbers of their fields.
     names: Vec<(usize, String)>,
     machine: State,
     linear: State,
     counts: Counts,
     forest: Option<Fit>,
-    /// The latest.
     samples: Vec<Stored>,
 }
 
@@ -338,7 +336,6 @@ const PREDICTOR: &str = "predictor";
 
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// Characters of what was found that an error shows.
 const FOUND_CHARS_MAX: usize = 40;
 
 #[cfg(test)]
@@ -370,7 +367,6 @@ mod tests {
         serde_json::from_str(text).expect("what was written")
     }
 
-    /// Puts `new` in the place of the value of that number, counted in order.
     fn replace(value: &mut Json, number: &mut usize, new: &Json) {
         if *number == 0 {
             *value = new.clone();

@@ -140,7 +140,6 @@ pub(crate) struct State {
 pub(crate) struct Moments {
     pub(crate) count: u64,
     pub(crate) mean: f64,
-    /// Sum of squared differences from the mean.
     squares: f64,
 }
 
@@ -161,7 +160,7 @@ impl Moments {
         self.squares += before * (value - self.mean);
     }
 
-    /// Standard deviation; 1 while all values were equal.
+    /// 1 while all values were equal.
     pub(crate) fn deviation(&self) -> f64 {
         let variance = self.squares / self.count.max(1) as f64;
         if variance > 0.0 { variance.sqrt() } else { 1.0 }
@@ -194,7 +193,6 @@ struct Coordinate {
 }
 
 impl Coordinate {
-    /// The learnt part: `u`.
     fn learnt(&self, rates: &Rates) -> f64 {
         if self.z.abs() <= rates.l1 {
             return 0.0;
@@ -279,8 +277,7 @@ impl FmFtrl {
         Ok(())
     }
 
-    /// Learns again from a sample that [`Self::learn`] has had. An error leaves the machine as
-    /// before.
+    /// Learns again from a sample that [`Self::learn`] has had. An error changes nothing.
     pub(crate) fn repeat(&mut self, row: &[(u32, f64)], target: f64) -> Result<(), RowError> {
         check(row)?;
         check_target(target)?;
@@ -408,8 +405,7 @@ pub const TARGET_MAX: f64 = 1e100;
 /// wrong by far more moves no weight further.
 pub const DEVIATIONS_MAX: f64 = 8.0;
 
-/// Targets before their mean and deviation may identify a grossly wrong one, which among these
-/// first ones does spoil the scale.
+/// Targets before deviations identify a grossly wrong one. Among these first ones it does harm.
 const CLIPPED_FROM: u64 = 16;
 
 const RATE_MIN: f64 = 1e-9;
@@ -443,7 +439,7 @@ mod tests {
         FmFtrl::new(settings(factors, offset_deviation)).unwrap()
     }
 
-    /// Mean squared error on a target that depends on two features together and on neither alone.
+    /// On a target that depends on two features together and on neither alone.
     fn error_on_pairs(mut machine: FmFtrl) -> f64 {
         let row = |i: u32| [(i % 2, 1.0), (2 + i / 2 % 2, 1.0)];
         let target = |i: u32| f64::from(u8::from(i % 2 == i / 2 % 2));

@@ -77,8 +77,7 @@ impl Forest {
         Self::fit_columns(columns.collect(), targets.to_vec(), features, settings)
     }
 
-    /// Fits a forest to samples that [`check`] would take, with features column by column,
-    /// uncopied.
+    /// Fits a forest to samples that [`check`] would take, by columns, uncopied.
     pub(crate) fn fit_columns(
         columns: Vec<f64>,
         targets: Vec<f64>,
@@ -119,7 +118,6 @@ impl fmt::Debug for Forest {
     }
 }
 
-/// The number of features.
 pub(crate) fn check(rows: &[Vec<f64>], targets: &[f64]) -> Result<usize, FitError> {
     if rows.len() != targets.len() {
         return Err(FitError::Targets {

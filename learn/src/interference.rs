@@ -85,8 +85,7 @@ pub const ITERATIONS_MS: RangeInclusive<f64> = 1e-6..=1e9;
 /// Relative difference below which two times of an iteration are of one training, measured twice.
 const TIME_STEP: f64 = 0.1;
 
-/// The least learnt slope, latencies alone per share: over the whole GPU a thousandth of the
-/// latency.
+/// The least learnt slope, latencies alone per share: a thousandth of the latency over the GPU.
 pub const SLOPE_MIN: f64 = 1e-3;
 
 /// Speeds are learnt within this part of the speed alone, and one less it.
@@ -390,7 +389,6 @@ impl Sample {
         )
     }
 
-    /// In the order of [`Number::ALL`].
     fn targets(&self) -> [f64; 4] {
         let alone = self.alone_p99;
         let slope = |slope: f64| (-slope / alone).max(SLOPE_MIN).ln();
@@ -403,7 +401,6 @@ impl Sample {
     }
 }
 
-/// Whether a service with that batch, of which the p99 alone is given, can be beside these.
 fn check_question(
     batch: Batch,
     alone_p99: f64,
@@ -564,8 +561,7 @@ impl Model {
         self.numbers[number as usize].choice(has_time)
     }
 
-    /// The same of the speed at that place in [`SAMPLE_SHARES`]; `None` without speeds or such a
-    /// place.
+    /// The same of the speed at that place in [`SAMPLE_SHARES`], if there are speeds.
     #[must_use]
     pub fn choice_of_speed(&self, place: usize, has_time: bool) -> Option<Choice> {
         let output = self.speeds.as_ref()?.get(place)?;
@@ -608,7 +604,6 @@ pub struct Learner {
 
 #[derive(Debug, Default)]
 struct Service {
-    /// The oldest first.
     samples: Vec<Sample>,
     generation: u64,
     /// The model, and the generation that it knows.
@@ -625,8 +620,7 @@ impl Service {
         self.generation += 1;
     }
 
-    /// Forgets the oldest sample of the network with the most, so that an often measured one does
-    /// not drive out the others.
+    /// Forgets the oldest sample of the network with the most, so that others stay.
     fn forget(&mut self) {
         let mut counts: BTreeMap<[u32; KINDS], usize> = BTreeMap::new();
         for sample in &self.samples {
@@ -703,8 +697,7 @@ impl Learner {
         })
     }
 
-    /// Serves this model from now on, unless it was begun before the served one and so knows less;
-    /// returns whether it does.
+    /// Serves this model, unless it was begun before the served one; returns whether it does.
     pub fn swap(&mut self, fitted: Fitted) -> bool {
         let Some(service) = self.services.get_mut(&fitted.service) else {
             return false;

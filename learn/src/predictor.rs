@@ -41,8 +41,7 @@ pub struct Settings {
     pub repeats: u8,
     /// Of the forest; at most 1000 trees.
     pub forest: forest::Settings,
-    /// Latest samples that a forest is fitted to, from 1 to [`SAMPLES_MAX`]; times its trees at
-    /// most [`LEAVES_MAX`].
+    /// Latest samples for a forest, 1 to [`SAMPLES_MAX`]; times its trees at most [`LEAVES_MAX`].
     pub samples_max: usize,
     /// Growth of the samples, as a part of those of the last refit, that makes one due: 0.01 to 10.
     pub refit_growth: f64,
@@ -137,8 +136,7 @@ pub struct Score {
     pub learner: Learner,
     /// Samples that it predicted before learning them.
     pub samples: u64,
-    /// 1 - its squared error ÷ that of the mean of the targets before each sample, both forgetting;
-    /// None before there is an error.
+    /// 1 - its squared error ÷ that of the targets' mean before each sample, both forgetting.
     pub r2: Option<f64>,
     /// Root of its mean squared error, forgetting, in the unit of the targets.
     pub rmse: Option<f64>,
@@ -209,14 +207,11 @@ impl Loss {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Counts {
-    /// Samples learnt since the start.
     pub(crate) seen: u64,
-    /// `seen` when the last refit was taken.
     pub(crate) taken: u64,
     /// An error has exceeded the threshold since `taken`.
     pub(crate) is_due: bool,
     pub(crate) targets: Moments,
-    /// In the order of [`LEARNERS`].
     pub(crate) losses: [Loss; 3],
     /// Of machine and forest, at samples that both predicted and whose names the forest knew.
     pub(crate) compared: [Loss; 2],
@@ -473,7 +468,6 @@ impl Predictor {
         })
     }
 
-    /// Most samples that a forest with so many columns may have.
     pub(crate) fn fitted_max(&self, width: u32) -> usize {
         let samples_max = CELLS_MAX / width.max(1) as usize;
         samples_max.min(self.settings.samples_max)
@@ -559,8 +553,7 @@ impl Predictor {
         )
     }
 
-    /// Counts errors. Compares both learners only where the forest could be served: its other
-    /// errors do not matter.
+    /// Counts errors. Both learners are compared only where the forest could be served.
     fn judge(&mut self, predictions: &Predictions, is_known: bool, target: f64) {
         let value = match self.served() {
             Learner::Forest if is_known => predictions[1],
@@ -632,8 +625,7 @@ pub(crate) fn linear(settings: &Settings) -> fm_ftrl::Settings {
 /// Most samples that a forest is fitted to.
 pub const SAMPLES_MAX: usize = 1 << 16;
 
-/// Most samples times columns of a forest, 128 MiB of numbers: of more columns than 256, fewer
-/// samples than [`SAMPLES_MAX`].
+/// Most samples times columns of a forest, 128 MiB: fewer than [`SAMPLES_MAX`] above 256 columns.
 pub const CELLS_MAX: usize = 1 << 24;
 
 /// Most samples times trees, and so most leaves of a forest: of 20 trees, [`SAMPLES_MAX`] samples.
@@ -650,11 +642,10 @@ const REFIT_SAMPLES_MIN: usize = 16;
 
 const REPEATS_MAX: u64 = 64;
 
-/// In deviations of the targets: with predictions this good an error of rounding exceeds recent
-/// ones, and is no reason for a refit.
+/// In deviations of the targets: with such good predictions errors of rounding make no refit due.
 const ERROR_MIN: f64 = 1e-3;
 
-/// More than any predictor has seen, and far from what overflows.
+/// More than any predictor has seen, far below an overflow.
 pub(crate) const COUNT_MAX: u64 = 1 << 53;
 
 /// Far above the sum of the squares of targets, far below what overflows.

@@ -93,8 +93,7 @@ fn a_batch_that_was_never_measured_is_predicted_from_those_beside_it() {
     assert!((found.knee_p99 / truth.curve.knee_p99 - 1.0).abs() < 0.05);
 }
 
-/// Networks whose layers take e^0.5 times as long one after the other, which slows the service by
-/// e^0.1: a line in logarithms.
+/// Layers take e^0.5 times as long from one to the next, and slow the service by e^0.1.
 fn timed(network: u32, batch: u32) -> Sample {
     let mut sample = sample(1, batch);
     sample.neighbours.layers[4] = network;
@@ -107,8 +106,6 @@ fn timed(network: u32, batch: u32) -> Sample {
     sample
 }
 
-/// On any question slopes do not rise, knees are at sampled shares, latencies are above 0 and at
-/// most what was learnt, all is finite.
 #[test]
 fn predictions_are_latencies() {
     let networks = 0..9;
@@ -167,8 +164,7 @@ fn a_question_without_an_answer_is_refused() {
     }
 }
 
-/// No two measured times are equal. If each made a network, a method that memorises networks would
-/// be right on those left out.
+/// If each measured time made a network, a method that memorises networks would win.
 #[test]
 fn what_networks_have_by_chance_is_not_learnt_from_times_that_jitter() {
     let by_chance = [3.0, -1.0, 2.0, -4.0, 1.0, 4.0, -3.0, 0.0, -2.0];
@@ -431,7 +427,6 @@ fn what_is_no_sample_is_refused_in_words() {
     assert_eq!(sample(1, 1).check(), Ok(()));
 }
 
-/// Curves without noise come through the fit and the model of one network unchanged.
 #[test]
 fn a_curve_without_noise_is_recovered() {
     let truth = sample(3, 4).curve;

@@ -19,7 +19,6 @@ fn settings() -> Settings {
     settings
 }
 
-/// A sample that looks drawn: its names, its batch.
 fn sample(number: u64) -> (String, String, f64) {
     let bits = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     let network = format!("network {}", bits % 5);
@@ -52,7 +51,6 @@ fn jump(_: &str, _: &str, batch: f64) -> f64 {
     f64::from(u8::from(batch > 3.0 && batch < 7.0))
 }
 
-/// What factors are for: a sum, and a product.
 fn product(network: &str, gpu: &str, _: f64) -> f64 {
     let number = |name: &str| f64::from(name.as_bytes().last().map_or(0, |byte| byte - b'0'));
     number(network) + number(gpu) + number(network) * number(gpu)
@@ -251,7 +249,6 @@ fn settings_out_of_range_are_refused() {
 #[test]
 fn a_loaded_predictor_predicts_and_goes_on_to_the_bit() {
     let mut predictor = predictor();
-    // A forest that is older than the latest samples and names.
     learn(&mut predictor, 0..333, product);
     let bytes = predictor.to_bytes();
     let mut loaded = Predictor::from_bytes("model", &bytes).unwrap();

@@ -36,8 +36,8 @@ pub enum Arrivals {
         /// Mean rate, requests per second.
         per_s: f64,
     },
-    /// Random arrivals during a burst, none between bursts: a Markov-modulated Poisson process of
-    /// two states that starts with a burst.
+    /// Random arrivals in bursts: a Markov-modulated Poisson process of two states that starts in
+    /// one.
     Bursts {
         /// Mean rate within a burst, requests per second.
         per_s: f64,
@@ -142,8 +142,8 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals before `duration_ns`, one by one; `seed` determines random ones. Only for
-    /// checked arrivals: a rate of 0 or less has no end.
+    /// The arrivals before `duration_ns`, by `seed`. Only if checked: a rate of 0 or less has no
+    /// end.
     #[must_use]
     pub fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.schedule_from(0, duration_ns, seed)
@@ -278,7 +278,6 @@ pub struct Schedule {
     duration_ns: u64,
     index: u64,
     last_ns: u64,
-    /// The rest of the burst; `None` before the first one.
     burst_ns: Option<f64>,
     random: Pcg64,
 }
@@ -323,8 +322,7 @@ impl Schedule {
         (at_ns < self.duration_ns).then_some(at_ns)
     }
 
-    /// When `requests` (may be fractional) have arrived since `from_ns`, at `per_s` before the
-    /// phases.
+    /// When `requests` (may be fractional) have arrived since `from_ns`, at first at `per_s`.
     fn after_ns(&self, mut from_ns: u64, mut per_s: f64, mut requests: f64) -> u64 {
         for phase in &self.phases {
             let within_ns = phase.start_ns.saturating_sub(from_ns);
@@ -371,7 +369,6 @@ pub fn seed_of_job(seed: u64, index: usize) -> u64 {
     seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A fault of a file, and its line if known.
 type Wrong = (Option<usize>, String);
 
 #[derive(Deserialize)]
@@ -434,7 +431,6 @@ fn lines(text: &str) -> Result<Arc<[u64]>, Wrong> {
     }))
 }
 
-/// Fails at the first descending time.
 fn ascending(
     times: impl Iterator<Item = Result<(Option<usize>, u64), Wrong>>,
 ) -> Result<Arc<[u64]>, Wrong> {

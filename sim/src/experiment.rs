@@ -231,5 +231,4 @@ impl Experiment {
     }
 }
 
-/// A day.
 const DURATION_NS_MAX: u64 = 86_400_000_000_000;

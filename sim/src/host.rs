@@ -57,8 +57,7 @@ pub struct HostModel {
     /// Longest wait of a best-effort launch; then it goes.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub max_hold_ns: u64,
-    /// Extra delay until the daemon learns of any completion: its thread or the helper is not
-    /// scheduled, or the event is slow. 0 by default.
+    /// Extra delay until the daemon learns of completions: a late thread or event. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub completion_delay_ns: u64,
     /// Length of a stall of the daemon, at most 5 s (clients take a longer silence for its death),
@@ -211,7 +210,6 @@ impl Default for HostModel {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The greatest time in a file; [`HostModel::check`] accepts less for some.
 const NS_MAX: u64 = 10 * SECOND_NS;
 /// Longer silence is a daemon's death (`protocol::pages::SILENCE_NS_MAX`), which is not simulated.
 const STALL_NS_MAX: u64 = 5 * SECOND_NS;

@@ -41,8 +41,7 @@ const PERIOD_NS: u64 = 200_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Best-effort jobs' share of the GPU, per cent; `None` without one. An error: a job's trace is
-/// invalid for the device.
+/// Best-effort jobs' share of the GPU, per cent. Fails on a trace invalid for the device.
 pub(crate) fn be_percent(experiment: &Experiment) -> Result<Option<u32>, Error> {
     let Some(mode) = experiment.policy.laws(&experiment.laws).share else {
         return Ok(None);
@@ -65,7 +64,6 @@ pub(crate) fn be_percent(experiment: &Experiment) -> Result<Option<u32>, Error> 
     Ok(share.percent())
 }
 
-/// A job's use of all SMs in a second, ns.
 fn used_per_s(experiment: &Experiment, index: usize, job: &Job) -> Result<f64, Error> {
     let program = Program::new(job, &experiment.device)?;
     let sm_ns = program.sm_ns(experiment.device.sms);

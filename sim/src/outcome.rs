@@ -89,7 +89,6 @@ impl JobOutcome {
 }
 
 impl Share {
-    /// From the use in `elapsed_ns` on a device of `sms` SMs.
     pub(crate) fn new(used: &Utilisation, sms: u32, elapsed_ns: u64) -> Self {
         let elapsed_ns = elapsed_ns.max(1) as f64;
         Self {

@@ -121,7 +121,6 @@ impl ProfileErrors {
     }
 }
 
-/// Classes by name instead of those of the job's trace.
 fn estimate((trace, program): (&Trace, &mut Program), class: JobClass, device_sms: u32) {
     // As in `libpillion.so`: small launches of a high-priority job have a class too.
     let small_below = (class == JobClass::BestEffort).then_some(device_sms);
@@ -147,5 +146,5 @@ impl Default for ProfileErrors {
 /// Expected duration of a kernel without a profile: the daemon's default `unknown_kernel_us`.
 pub const UNKNOWN_NS: u64 = 100_000;
 
-/// An arbitrary number, so that errors and arrivals of one seed are independent.
+/// Makes errors and arrivals of one seed independent.
 const SALT: u64 = 0x70f1_1e5e_7707_55ed;

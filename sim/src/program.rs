@@ -9,8 +9,10 @@ use crate::job::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A launch: index of its kernel in [`Program::kernels`], and its place in the trace.
-    Launch { kernel: u32, place: u32 },
+    Launch {
+        kernel: u32,
+        place: u32,
+    },
     Copy {
         direction: CopyDirection,
         bytes: u64,
@@ -35,7 +37,6 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Sets the durations that policies see of these kernels of the job, ns.
     pub(crate) fn tell(&mut self, told_ns: &[(usize, u64)]) {
         for &(kernel, ns) in told_ns {
             let own = kernel.checked_sub(self.kernels_before as usize);
@@ -45,7 +46,7 @@ impl Program {
         }
     }
 
-    /// The use of all SMs by its kernels, in ns of `sms` SMs.
+    /// In ns of `sms` SMs.
     pub(crate) fn sm_ns(&self, sms: u32) -> f64 {
         let launches = self.steps.iter().filter_map(|step| match step {
             Step::Launch { kernel, .. } => self.kernels.get(*kernel as usize),
@@ -194,5 +195,4 @@ pub(crate) fn class_of(class: ResourceClass) -> Class {
     }
 }
 
-/// A day, as the model's longest block.
 const REQUEST_NS_MAX: u64 = 86_400_000_000_000;

@@ -160,8 +160,7 @@ pub trait Scheduler {
         true
     }
 
-    /// Appends the launches that go now to `issues`, which is empty. Names a client at most as
-    /// often as it has launches in its queue.
+    /// Appends the launches that go now to `issues`; of a client at most those in its queue.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
     /// The batch in which a client's next requests are answered, by place in
@@ -204,8 +203,8 @@ pub trait Scheduler {
         None
     }
 
-    /// The rule that holds the launch at the head of the client's queue, for display. Called after
-    /// a poll that did not issue the launch.
+    /// The rule that holds a client's first launch, for display; after a poll that did not issue
+    /// it.
     fn rule(&self, client: ClientId) -> &'static str {
         let _ = client;
         "held"

@@ -149,7 +149,6 @@ impl PolicySpec {
     }
 }
 
-/// No policy: each launch goes at once, in either sharing.
 pub(crate) fn nobody() -> Box<dyn Scheduler> {
     Box::new(AtOnce::new(mps::PLACEMENT))
 }
@@ -169,7 +168,7 @@ fn leased(
     Ok(Box::new(Leased::new(policy, known_latency_ns, experiment)))
 }
 
-/// The least solo duration of a high-priority request, as a profiler measures it.
+/// As a profiler measures it beforehand.
 fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
     let mut least_ns: Option<u64> = None;
     for (index, job) in high_priority(experiment) {

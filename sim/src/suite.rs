@@ -28,7 +28,6 @@ pub struct Suite {
 
 #[derive(Clone, Copy, Debug)]
 enum Quick {
-    /// A minute of device time at most.
     Minute,
     /// A tenth of the time, with a warm-up of [`WARMUP_TENTH`] at most: a run is as long as its
     /// requests take. Runs above [`TENTH_NS_MAX`] are left out.
@@ -57,7 +56,6 @@ impl Quick {
 
 #[derive(Debug)]
 struct Publication {
-    /// Its claims: a file of [`published`].
     claims: &'static str,
     /// Where and why its results differ from ours, in Markdown.
     why: &'static str,
@@ -95,7 +93,6 @@ pub struct UnknownSuite {
     pub known: String,
 }
 
-/// Device seconds of a quick run.
 const QUICK_NS: u64 = 60_000_000_000;
 
 /// Unjudged requests of a tenth: until `pillion` knows the solo latency of marked ones.

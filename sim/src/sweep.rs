@@ -231,7 +231,6 @@ fn lay<'i>(
     }
 }
 
-/// Sets each path in the table `value`, in the order of the file.
 fn lay_file<'i>(
     reader: &mut Reader<'_>,
     document: &mut DeTable<'i>,

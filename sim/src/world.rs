@@ -47,7 +47,6 @@ struct Client {
     program: Arc<Program>,
     kernels: Arc<[KernelId]>,
     later: VecDeque<Prepared>,
-    /// Programs of its batches, with the number of requests each answers.
     batches: Vec<(u32, Prepared)>,
     batch: u32,
     more_arrivals_ns: Vec<u64>,
@@ -60,16 +59,11 @@ struct Client {
     depth: u32,
     launch_gap_ns: u64,
     thread: Thread,
-    /// When the thread acts next; `u64::MAX` while it waits for something else.
     acts_ns: u64,
     arrival_ns: u64,
-    /// Steps that the thread has made.
     made: usize,
-    /// Steps that have left the software queue.
     head: usize,
-    /// Steps that are complete.
     done: usize,
-    /// Launches that have left the software queue, over all requests.
     issued: u64,
     /// Steps on their way to the device, and when they arrive.
     under_way: VecDeque<(u64, usize)>,
@@ -86,12 +80,9 @@ type Prepared = (Arc<Program>, Arc<[KernelId]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// Begins a request when it acts.
     Resting,
     Launching,
-    /// Waits in a call for room in a queue.
     InCall,
-    /// All steps are made; waits for their completion.
     Synchronising,
     /// They are complete, which it notices when it acts.
     Noticing,
@@ -178,7 +169,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Limits best-effort jobs to that share of the SMs, if they are separate processes under MPS.
+    /// Only for separate processes under MPS.
     pub(crate) fn with_be_percent(mut self, percent: Option<u32>) -> Self {
         let Some(percent) = percent else { return self };
         let share = SmShare {
@@ -230,7 +221,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// When a thread or the scheduler acts next; `None` when all threads have ended.
     fn next_ns(&self) -> Option<u64> {
         let mut next_ns = u64::MAX;
         let mut is_over = true;
@@ -303,7 +293,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Hands the due steps over to the device.
     fn hand_over(&mut self, place: usize) {
         while let Some(&(at_ns, index)) = self.clients[place].under_way.front() {
             if at_ns > self.now_ns {
@@ -447,7 +436,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// The thread rests until its next requests are there, and begins none before `free_ns`.
+    /// Begins no request before `free_ns`.
     fn rest(&mut self, place: usize, free_ns: u64) {
         let client = &mut self.clients[place];
         if !client.batches.is_empty() {
@@ -614,7 +603,7 @@ impl Client {
         }
     }
 
-    /// Selects the batch for its next requests, the last if there is no such batch.
+    /// The last batch if there is no such one.
     fn choose(&mut self, batch: usize) {
         let found = self.batches.get(batch).or(self.batches.last());
         if let Some((requests, (program, kernels))) = found {
@@ -623,7 +612,7 @@ impl Client {
         }
     }
 
-    /// The thread rests until its next requests are there, and begins none before `free_ns`.
+    /// Begins no request before `free_ns`.
     fn rest(&mut self, free_ns: u64) {
         self.more_arrivals_ns.clear();
         match self.schedule.next_ns(free_ns) {
@@ -713,7 +702,7 @@ impl Client {
     }
 }
 
-/// Limits the context to that share of the SMs, if it is one under MPS.
+/// Only if it is a context under MPS.
 fn limit(gpu: &mut Gpu, device_sms: u32, context: ContextId, share: SmShare) {
     let sms = softgpu::sms_of_percent(device_sms, share.percent.into());
     let limited = match share.first {

@@ -52,7 +52,6 @@ fn baselines_stand_in_the_papers_order() {
         measured([&alone[0].jobs[0], &alone[1].jobs[0]])
     });
     let alone: Vec<[f64; 2]> = alone.collect();
-    // The 99th percentile over solo and the best-effort rate over solo, means over the pairs.
     let means = |policy: &str| {
         let mut sums = [0.0; 2];
         for (pair, alone) in pairs.iter().zip(&alone) {

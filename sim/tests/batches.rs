@@ -76,7 +76,6 @@ impl Sizes {
     }
 }
 
-/// The share of the `last` requests over the target.
 fn missed(hp: &JobOutcome, last: usize, slo_ms: u64) -> f64 {
     let judged = &hp.latencies_ns[hp.latencies_ns.len() - last..];
     let over = judged.iter().filter(|&&ns| ns > slo_ms * MS).count();

@@ -117,8 +117,8 @@ fn the_mean_wait_is_that_of_an_md1_queue() {
             .map(|&ns| (ns - 1_000_000) as f64 / 1e6)
             .collect();
         let expected = load / (2.0 * (1.0 - load));
-        // Waits depend on each other; means of long stretches hardly do: their scatter is that of
-        // the mean.
+        // The total mean's scatter is from means of long stretches, which hardly depend on each
+        // other.
         let batches: Vec<f64> = waits.chunks_exact(waits.len() / 40).map(mean).collect();
         let found = mean(&batches);
         let squares: f64 = batches.iter().map(|b| (b - found).powi(2)).sum();

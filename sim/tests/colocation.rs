@@ -95,7 +95,6 @@ fn requests_that_begin_in_a_phase_are_of_its_trace_and_all_others_as_without_it(
     assert_eq!(ms, [vec![10; 3], vec![20; 4], vec![10; 9]].concat());
     assert_eq!(took(plain), [10 * MS; 20]);
 
-    // Phases count from the job's start.
     let late = Job {
         start_ns: 50 * MS,
         ..phased
@@ -138,7 +137,6 @@ fn a_job_that_is_started_anew_launches_nothing_for_so_long_and_has_its_new_share
         "{took:?}"
     );
 
-    // Without a target, and at it, nothing changes.
     for target_ms in [0.0, 40.0] {
         let numbers = [
             ("slo_mean_ms", target_ms),

@@ -27,7 +27,6 @@ struct Seen {
     completed: u64,
     busy_until_ns: u64,
     requests: u64,
-    /// The request in progress, and its arrival.
     request: Option<(u64, u64)>,
     latencies_ns: Vec<u64>,
     hold: Option<u64>,

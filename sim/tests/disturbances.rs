@@ -9,8 +9,8 @@ use sim::{
     Arrivals, Experiment, HostModel, JobClass, JobOutcome, NoObserver, Outcome, ProfileErrors,
 };
 
-/// A high-priority request of 2 ms every 10 ms beside best-effort kernels of 20 us, on a device
-/// without block priorities, so that all work in flight delays it.
+/// HP: 2 ms every 10 ms; BE: kernels of 20 us. No block priorities, so all work in flight delays
+/// HP.
 fn pair(policy: &str, change: impl FnOnce(&mut Experiment)) -> Outcome {
     let every_10_ms = Arrivals::Uniform { per_s: 100.0 };
     let jobs = vec![
@@ -301,7 +301,6 @@ fn pillion_learns_what_kernels_take_whatever_their_profile_says() {
         [(1.0, 1.0), (0.1, 1.0), (10.0, 1.0), (10.0, 0.0)].map(|(f, learns)| under(f, learns));
     let all = [&right, &short, &long, &believed].map(brief);
     for wrong in [&short, &long] {
-        // A wrong profile costs HP nothing, and best-effort work a tenth at most.
         assert!(
             p99_ns(&wrong.jobs[0]) < p99_ns(&right.jobs[0]) * 115 / 100,
             "{all:?}"
@@ -323,7 +322,6 @@ fn under_pillion_weights_and_promises_decide_among_best_effort_jobs() {
             experiment.jobs[1].trace = Arc::clone(&long);
             let other = job(JobClass::BestEffort, &long, Arrivals::Closed);
             experiment.jobs.push(other);
-            // So fast that both always want more.
             experiment.host.launch_gap_ns = 1_000;
             experiment.duration_ns = 6_000_000_000;
             change(experiment);

@@ -45,9 +45,7 @@ const WELL_WITHIN: f64 = 0.5;
 
 #[derive(Clone, Copy, Default)]
 struct Measures {
-    /// p99 of the high-priority job's requests ÷ the same alone.
     p99: f64,
-    /// Requests of the best-effort job ÷ those alone.
     throughput: f64,
     seeds: f64,
 }
@@ -127,7 +125,6 @@ fn add(
     measures.seeds += 1.0;
 }
 
-/// Whether estimated classes equal measured ones: differences within this part of their bounds.
 fn is_near(part: f64, measured: &Measures, estimated: &Measures, gain_max: f64) -> bool {
     let loss = estimated.p99() - measured.p99();
     loss <= P99_MAX * part

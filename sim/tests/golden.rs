@@ -8,7 +8,7 @@ use common::{experiment, job, kernel, trace};
 use sim::{Arrivals, Copies, Experiment, HostModel, JobClass, NoObserver, Outcome, PolicySpec};
 use softgpu::{Config, Sharing};
 
-/// Run, requests of both jobs, HP's p50 and p99 and the end, ns, and a hash of all latencies.
+/// Requests of both jobs; HP's p50 and p99 and the end, ns; a hash of all latencies.
 const GOLDEN: [(&str, [u64; 2], [u64; 3], u64); 4] = [
     (
         "streams",

@@ -13,7 +13,6 @@ use sim::library::Library;
 use sim::scenario::Scenario;
 use sim::{Experiment, NoObserver, Outcome};
 
-/// Shares that the fit does not see.
 const HELD_OUT: [f64; 5] = [0.15, 0.25, 0.4, 0.6, 0.8];
 
 /// One after the other, so that a latency is that of a batch.
@@ -63,7 +62,6 @@ fn beside(hp: &str, arrivals: &str, be: &str, share: f64, seconds: u32) -> f64 {
     p99_ms(&experiment.run(&mut NoObserver).expect("it was checked"))
 }
 
-/// On a device with that share of the SMs and no other job.
 fn limited(hp: &str, share: f64) -> f64 {
     let mut experiment = experiment(hp, CLOSED, "resnet50-training", 50, 5);
     experiment.device.sms = (f64::from(experiment.device.sms) * share).round() as u32;

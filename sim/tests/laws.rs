@@ -143,7 +143,6 @@ fn who_is_no_daemon_has_no_laws() {
         let text = error.to_string();
         assert!(text.contains("not a policy of the daemon"), "{text}");
     }
-    // They are its own, and it takes no others.
     let told = pair(1.0, named("muxflow"), share(ShareMode::Static(40)));
     let error = told.run(&mut sim::NoObserver).expect_err("its own");
     assert!(

@@ -121,6 +121,5 @@ fn who_keeps_the_promise_without_knowing_the_future_gives_no_more() {
             assert!(oracle >= temporal, "{hp} beside {be}: {oracle} {temporal}");
         }
     }
-    // Otherwise it compares nothing.
     assert!(kept >= 4, "{kept} pairs");
 }

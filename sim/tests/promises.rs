@@ -16,7 +16,6 @@ use softgpu::{Config, Sharing};
 
 const MS: u64 = 1_000_000;
 
-/// Each client's longest wait, and whether its launches went once and in order.
 #[derive(Default)]
 struct Watcher {
     clients: BTreeMap<ClientId, Seen>,
@@ -78,7 +77,6 @@ fn any_hp() -> impl Strategy<Value = Job> {
     })
 }
 
-/// A job that always wants more, with any promise, that may start late and be killed.
 fn any_be() -> impl Strategy<Value = Job> {
     let death = prop::option::weighted(0.2, MS..50 * MS);
     let promised = (1..=100_u32, prop_oneof![Just(0.0), 0.01..1.0]);

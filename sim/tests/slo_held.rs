@@ -8,7 +8,6 @@ use sim::library::Library;
 use sim::scenario::Scenario;
 use sim::{Experiment, NoObserver, Outcome};
 
-/// Poisson arrivals beside a training from `start_s`; `policy` is the section of that name.
 fn run(rate: u32, seconds: u32, start_s: f64, policy: &str) -> Outcome {
     let rate = format!("rate = {rate}");
     experiment(&rate, seconds, start_s, policy, 1)
@@ -51,7 +50,6 @@ start_s = {start_s}
     scenarios.expect("it is right")[0].with_seed(seed)
 }
 
-/// Arrival and duration of each counted request, ns.
 fn requests(experiment: &Experiment, outcome: &Outcome) -> Vec<(u64, u64)> {
     let job = &experiment.jobs[0];
     let arrivals = job

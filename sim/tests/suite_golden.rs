@@ -10,7 +10,6 @@ use sim::suite::Suite;
 const GOLDEN: &str = include_str!("suite_golden.txt");
 const DURATION_NS: u64 = 1_000_000_000;
 
-/// A line for each run: part, subject, and each job's requests, launches and 99th percentile.
 fn table() -> String {
     let suite = Suite::by_name("orion").expect("it comes with the program");
     let built = suite

@@ -105,7 +105,6 @@ fn the_best_start_is_where_it_hinders_least() {
     assert_eq!(best(&empty, "3g.20gb"), Some(4));
     let begun = layout("A100-SXM4-40GB", &[("1g.5gb", 1)]);
     assert_eq!(best(&begun, "4g.20gb"), None);
-    // Of equals, the lowest: an A30 is symmetric.
     assert_eq!(best(&layout("A30", &[]), "1g.6gb"), Some(0));
     assert_eq!(best(&layout("A30", &[("1g.6gb", 2)]), "1g.6gb"), Some(3));
 }

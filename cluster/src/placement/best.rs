@@ -38,11 +38,9 @@ const UNKNOWN: Kept = Kept {
 pub struct Best<R> {
     rule: R,
     holding: Holding,
-    /// Nodes in the order in which ties are broken.
     order: Vec<NodeId>,
     kept: HashMap<JobSpec, Vec<Kept>>,
     ever: Ever,
-    /// The view that the scores are of.
     view: Option<u64>,
 }
 
@@ -105,7 +103,6 @@ impl<R: Rule> Best<R> {
         best.map(|(_, node, slots)| Part::new(&view.node(node), slots, milli, job))
     }
 
-    /// Whether the job would fit into the cluster if that were empty, as this rule places it.
     fn could_ever(&mut self, view: &View, job: &JobSpec) -> bool {
         if self.rule.needs_neighbours() {
             return true;

@@ -15,7 +15,6 @@ pub(super) struct Ever {
 const ANSWERS_MAX: usize = 4096;
 
 impl Ever {
-    /// The answer for that job, found by `fits` in the empty cluster unless it is known.
     pub(super) fn could(
         &mut self,
         view: &View,

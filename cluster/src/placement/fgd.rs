@@ -99,7 +99,6 @@ impl Fgd {
     }
 }
 
-/// ⌊100 σ(x ⁄ 1000)⌋.
 fn truncated(milli: f64) -> i64 {
     (100.0 / (1.0 + (-milli / f64::from(WHOLE_MILLI)).exp())) as i64
 }

@@ -148,7 +148,6 @@ impl LeastRisk {
         missed.sum()
     }
 
-    /// The expected part of its speed that the job at `index` keeps beside the others.
     fn kept(&self, sharers: &[Sharer], index: usize, shares: &[f64]) -> f64 {
         let own = sharers[index].workload;
         let others = sharers.iter().zip(shares).enumerate();
@@ -202,7 +201,6 @@ impl LeastRisk {
         changed
     }
 
-    /// By how much best-effort jobs fall short of [`PROGRESS`].
     fn slow(&self, sharers: &[Sharer]) -> i64 {
         let shares = needed_shares(sharers);
         let low = sharers
@@ -258,8 +256,7 @@ impl LeastRisk {
     }
 }
 
-/// Shares at which high-priority jobs run at (or nearest to) the speeds that they need, and
-/// best-effort jobs have the rest.
+/// Shares at which high-priority jobs run as fast as they need, or nearly; others have the rest.
 fn needed_shares(sharers: &[Sharer]) -> Vec<f64> {
     let of = |class| sharers.iter().filter(move |s: &&Sharer| s.class == class);
     let needed: f64 = of(Class::HighPriority)

@@ -88,7 +88,6 @@ impl Fitted {
         Ok(Self { scaler, function })
     }
 
-    /// The prediction for a row as long as those of the fit.
     pub(crate) fn predict(&self, row: &[f64]) -> f64 {
         let row = self.scaler.scaled(row);
         match &self.function {
@@ -103,7 +102,6 @@ impl Fitted {
     }
 }
 
-/// Means and deviations of the features that differ between rows.
 #[derive(Debug)]
 struct Scaler {
     kept: Vec<(usize, f64, f64)>,

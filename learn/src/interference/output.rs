@@ -43,7 +43,6 @@ pub enum Features {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) batch: Batch,
-    /// Rows of the same network have the same.
     pub(crate) network: usize,
     pub(crate) layers: Vec<f64>,
     pub(crate) layer_time: Option<Vec<f64>>,
@@ -78,7 +77,6 @@ const MEAN: Choice = Choice {
 #[derive(Debug)]
 pub(crate) struct Output {
     level: Level,
-    /// From layers alone.
     layers: Chosen,
     /// From layers and times; `None`: the same.
     all: Option<Chosen>,
@@ -147,15 +145,13 @@ impl Chosen {
         })
     }
 
-    /// The neighbours' offset from the level, never more than was learnt: a line goes on for ever,
-    /// and targets are logarithms.
+    /// The neighbours' offset from the level, within the learnt ones: a line goes on for ever.
     fn offset(&self, features: &[f64]) -> f64 {
         let [least, most] = self.learnt;
         self.deviation * self.fitted.predict(features).clamp(least, most)
     }
 }
 
-/// Targets less their level, in deviations.
 fn left_of(level: &Level, rows: &[&Row], targets: &[f64]) -> (f64, Vec<f64>) {
     let left = rows.iter().zip(targets);
     let left: Vec<f64> = left
@@ -269,7 +265,6 @@ mod tests {
         seed: 1,
     };
 
-    /// Rows of nine networks, whose first feature is their number.
     fn rows(target: impl Fn(f64) -> f64) -> (Vec<Row>, Vec<f64>) {
         let (mut rows, mut targets) = (Vec::new(), Vec::new());
         for network in 0..9 {

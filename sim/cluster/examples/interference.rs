@@ -120,7 +120,6 @@ fn show(title: &str, of: &Judged) {
     );
 }
 
-/// By number of learnt latencies per service, means over five draws.
 fn by_latencies(table: &ServiceTable, question: &Question) {
     for latencies in [30, 48, 60, 70, 72, 90, 120, 210] {
         let of = |seed, services: &[usize]| {
@@ -145,7 +144,6 @@ fn by_latencies(table: &ServiceTable, question: &Question) {
     }
 }
 
-/// Over all ways to see five.
 fn every_division(table: &ServiceTable, question: &Question) {
     let count = TRAININGS.len() as u32;
     let judged = (0..1_u32 << count).filter(|seen| seen.count_ones() == 5);

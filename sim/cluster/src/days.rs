@@ -16,8 +16,7 @@ use crate::traces::openb::{Phase, Pod, Qos};
 use crate::traces::{self, TraceError, azure, gavel, openb, pai, philly};
 use crate::world::Physics;
 
-/// The row of Philly's trace from which on trainings are taken, in days since its first: before
-/// that there are hardly any.
+/// First day of Philly's trace with more than a few trainings; earlier ones are left out.
 pub const PHILLY_FROM_DAY: f64 = 19.0;
 
 /// How much more requests arrive at the busiest time of the day than at the mean, as a share of it.
@@ -215,7 +214,6 @@ fn day_of(minutes: &[u32]) -> Vec<u32> {
     (0..MINUTES).map(of).collect()
 }
 
-/// Of pods that serve requests and have ended within the trace.
 fn inference_lengths(pods: &[Pod]) -> Vec<f64> {
     let ended = pods.iter().filter(|pod| {
         pod.qos == Some(Qos::LatencySensitive)
@@ -233,7 +231,6 @@ fn shared(pods: &[Pod]) -> Vec<u32> {
     parts.map(|pod| pod.gpu_milli).collect()
 }
 
-/// Parts of one GPU, up to a whole one, of best-effort pods.
 fn best_effort(pods: &[Pod]) -> Vec<u32> {
     let parts = pods
         .iter()

@@ -35,8 +35,8 @@ pub struct Allocation {
     pub dropped: usize,
     /// Share of the GPUs that was allocated at the end, 0 to 1.
     pub allocated: f64,
-    /// By whole per cent of arrived, from 0: the mean of allocated, in per cent; `None` without an
-    /// arrival there.
+    /// By whole per cent of arrived, from 0: mean of allocated, per cent; `None` without an
+    /// arrival.
     pub allocated_pct_at: Vec<Option<f64>>,
 }
 

@@ -129,8 +129,7 @@ pub struct Question {
     pub unseen: Vec<usize>,
     /// Whether the time of an iteration alone is known.
     pub has_time: bool,
-    /// At most so many latencies of each service are learnt, six for each curve; the curves are
-    /// drawn. `None`: all.
+    /// Learnt latencies of each service at most, six for each drawn curve. `None`: all.
     pub latencies: Option<usize>,
     /// Draws curves and permutations.
     pub seed: u64,
@@ -264,7 +263,6 @@ impl Mean {
         self.sum / f64::from(self.count.max(1))
     }
 
-    /// Adds the relative errors of a curve at these shares of the table.
     fn add_latencies(
         &mut self,
         table: &ServiceTable,
@@ -288,7 +286,6 @@ struct Squares {
 }
 
 impl Squares {
-    /// Of logarithms.
     fn add(&mut self, truth: f64, model: f64, mean: f64) {
         let square = |found: f64| (found / truth).ln().powi(2);
         self.model += square(model);

@@ -41,6 +41,5 @@ pub mod table;
 pub mod traces;
 pub mod world;
 
-/// Version of the model, that is of results for equal input: it changes with them, so that results
-/// of two versions are not compared unawares.
+/// Version of results for equal input, so that those of two versions are not compared unawares.
 pub const MODEL: u32 = 1;

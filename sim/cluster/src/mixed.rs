@@ -242,7 +242,6 @@ fn kinds(random: &mut Pcg64, milli: &[u32], parts: &Parts<'_>) -> Vec<Kind> {
     (0..KINDS).map(kind).collect()
 }
 
-/// The first place at which the sum of the weights passes `at`.
 fn drawn(weights: &[u64], at: u64) -> usize {
     let mut sum = 0;
     let found = weights.iter().position(|weight| {

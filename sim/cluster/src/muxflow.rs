@@ -161,13 +161,11 @@ struct World<'a> {
     view: View,
     policy: Best<OneEach>,
     queue: Queue,
-    /// When trainings end, by their number.
     ends: BinaryHeap<Reverse<(u64, usize)>>,
     placed: Vec<Placed>,
 }
 
 impl<'a> World<'a> {
-    /// With a service on each GPU.
     fn new(trace: &'a Trace) -> Self {
         let bytes = Device::by_name(DEVICE).map_or(0, |device| device.memory_bytes);
         let gpus = u32::try_from(trace.services.len()).expect("a trace has fewer than 2^32 GPUs");

@@ -157,8 +157,7 @@ pub struct Latency {
 /// What is true of one pair under one mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// Of the service. Where it cannot keep up with its requests, of a run of [`measure::RUN_NS`];
-    /// in a longer run it would be more.
+    /// Of the service. If it cannot keep up, of a run of [`measure::RUN_NS`]: more in longer ones.
     pub latency: Latency,
     /// When the last request was answered, after the time in which requests came, s.
     pub behind_s: f64,
@@ -167,8 +166,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Whether the service keeps up with its requests: no queue of more than [`BEHIND_S_MAX`] at
-    /// the end.
+    /// Whether no queue of more than [`BEHIND_S_MAX`] is left at the end.
     #[must_use]
     pub fn keeps_up(&self) -> bool {
         self.behind_s <= BEHIND_S_MAX
@@ -198,9 +196,7 @@ pub struct Ratios {
 pub struct MuxFlowTable {
     /// By service, rate, training and mechanism, the last fastest.
     cells: Vec<Cell>,
-    /// Latency alone, by service and rate.
     services_alone: Vec<Latency>,
-    /// Iterations per second alone, by training.
     trainings_alone: Vec<f64>,
 }
 

@@ -84,7 +84,6 @@ impl Experiment {
         }
     }
 
-    /// Until when all GPUs are on, s.
     fn horizon_s(&self) -> f64 {
         self.span_s + DRAIN_S
     }

@@ -79,15 +79,13 @@ pub struct Model {
     pub workload: &'static str,
     /// What it is a variant of.
     pub family: &'static str,
-    /// Its size in the family. The paper names ResNet-18 among "lightweight versions" and ResNet-50
-    /// and 152 among "larger variants".
+    /// Its size: the paper calls ResNet-18 "lightweight", ResNet-50 and 152 "larger variants".
     pub variant: Variant,
     /// Within this an input is to be answered, ms (Table 6).
     pub slo_ms: f64,
     /// It takes images; others take text.
     pub is_vision: bool,
-    /// Inputs per second at equal intervals (Table 7, of a row of several variants an equal part
-    /// each).
+    /// Inputs per second at equal intervals (Table 7; of a row of variants an equal part each).
     pub rps_uniform: f64,
     /// The same where they come at random.
     pub rps_poisson: f64,
@@ -236,7 +234,6 @@ pub struct InferenceTable {
     /// Speeds by mechanism, GPU, task and task beside it, the last fastest; of mechanisms that
     /// treat both alike only one of both orders, see [`pair_index`].
     pairs: Vec<[f64; 2]>,
-    /// By model and batch.
     ratios: Vec<Ratio>,
 }
 

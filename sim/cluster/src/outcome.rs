@@ -5,7 +5,6 @@ use cluster::Class;
 use crate::meter::Meter;
 use crate::world::Arrival;
 
-/// Not yet, or never.
 const NEVER: u64 = u64::MAX;
 
 /// One job of a run.

@@ -272,8 +272,7 @@ impl Online {
         Ok(predictions)
     }
 
-    /// Swaps in a forest that is due: before a prediction, so that the judged forest is the one
-    /// that [`Self::learn`] compares.
+    /// Swaps in a due forest before a prediction, so the judged one is that of [`Self::learn`].
     fn take_due(&mut self) -> Result<(), PredictionError> {
         let seen = self.predictor.seen();
         if self.refit.as_ref().is_some_and(|&(at, _)| at <= seen) {
@@ -576,8 +575,7 @@ pub fn with_permuted_targets(samples: &[Sample], seed: u64) -> Vec<Sample> {
 /// Samples that come while a forest is fitted.
 pub const REFIT_SAMPLES: u64 = 8;
 
-/// The suffix of a GPU's name for jobs whose GPUs are in several machines.
+/// Marks jobs whose GPUs are in several machines.
 const SPREAD: &str = "_unconsolidated";
 
-/// The network beside a job that is alone.
 const NOBODY: &str = "nobody";

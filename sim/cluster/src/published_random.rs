@@ -16,7 +16,6 @@ const LENGTH: usize = 607;
 /// The nearer of the two added values, counted back.
 const TAP: usize = 273;
 
-/// Steps before the common state.
 const STEPS: u64 = 7_800_000_000_000;
 
 /// The common state, in the order in which values are drawn. Go takes it by place, not by age:
@@ -105,8 +104,7 @@ impl PublishedRandom {
     }
 }
 
-/// A state from a seed: three draws of x ← 48271 x modulo 2³¹ − 1 for each value, one above the
-/// other.
+/// Three draws of x ← 48271 x modulo 2³¹ − 1 for each value, one above the other.
 fn start(seed: u32, shifts: [u32; 2]) -> Vec<u64> {
     let modulus = (1u64 << 31) - 1;
     let mut x = u64::from(seed) % modulus;

@@ -112,8 +112,7 @@ pub enum ReplayError {
 pub struct Options<'a> {
     /// The cluster, for the models that jobs ask for.
     pub inventory: &'a Inventory,
-    /// Whether the nodes are those of a published cluster: then the jobs' demands of hosts and
-    /// models hold.
+    /// Whether nodes are a published cluster's, so that demands of hosts and models hold.
     pub has_hosts: bool,
     /// Promise of high-priority jobs, as [`JobSpec::slo_milli`].
     pub slo_milli: Option<u32>,
@@ -130,9 +129,7 @@ pub struct Replay {
     pub arrivals: Vec<Arrival>,
     /// What was left out and why, a line each.
     pub notes: Vec<String>,
-    /// End of the time for means.
     horizon_ns: u64,
-    /// Whether the jobs' workloads are those of the measurements.
     names_workloads: bool,
 }
 

@@ -85,8 +85,8 @@ pub struct Training {
     pub batch: u32,
     /// How long it runs.
     pub size: Size,
-    /// How many of a hundred trainings are of this type, as printed in Table 3. They are 102
-    /// together, so take them as weights.
+    /// Trainings of this type in a hundred, by Table 3. They are 102 together: take them as
+    /// weights.
     pub weight: u32,
 }
 
@@ -144,8 +144,7 @@ const fn training(
 }
 
 impl Training {
-    /// Layers of its network by kind, from which Mudi predicts interference; `None` only if the
-    /// workload had been renamed.
+    /// Layers by kind, from which Mudi predicts interference; `None` if the workload was renamed.
     #[must_use]
     pub fn layer_counts(&self) -> Option<LayerCounts> {
         let workload = Workload::by_name(self.workload).ok()?;
@@ -183,9 +182,7 @@ pub struct Best {
 pub struct ServiceTable {
     /// By service, training, batch and share, the last fastest.
     cells: Vec<Cell>,
-    /// 99th percentile of batches alone, ms, by service and batch.
     services_alone: Vec<f64>,
-    /// Iterations per second alone, by training.
     trainings_alone: Vec<f64>,
 }
 

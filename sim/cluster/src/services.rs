@@ -95,7 +95,6 @@ pub enum Bound {
 /// What policies know of pairs.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// By service, training and batch.
     curves: Vec<Option<PieceWise>>,
     /// By service, training, batch and sampled share: speed as a part of that alone.
     speeds: Vec<f64>,
@@ -142,7 +141,6 @@ impl Known {
         self.speeds[speeds].fill(0.0);
     }
 
-    /// Copies the knowledge that another has of the same place.
     fn copy(&mut self, place: usize, other: &Self) {
         let speeds = place * SAMPLE_SHARES.len()..(place + 1) * SAMPLE_SHARES.len();
         self.curves[place] = other.curves[place];
@@ -165,8 +163,7 @@ impl Known {
         }
     }
 
-    /// The setting of the grid with the fastest training of those that are predicted to keep the
-    /// target; `None` if there is none.
+    /// The setting with the fastest training that is predicted to keep the target, if any.
     #[must_use]
     pub fn setting(&self, service: usize, training: usize, bound: Bound) -> Option<Setting> {
         self.settings(service, training, bound, 1.0 / (1.0 + SHARE_MARGIN))
@@ -174,8 +171,7 @@ impl Known {
             .next()
     }
 
-    /// The settings of the grid whose batches are predicted to take at most `slack` of the allowed
-    /// time, the fastest trainings first.
+    /// Settings whose batches are predicted within `slack` of the allowed time, the fastest first.
     fn settings(&self, service: usize, training: usize, bound: Bound, slack: f64) -> Vec<Setting> {
         let mut settings = Vec::new();
         for (number, &batch) in BATCHES.iter().enumerate() {
@@ -218,7 +214,6 @@ impl Known {
     }
 }
 
-/// As a part of the training's speed alone.
 fn speed(table: &ServiceTable, service: usize, training: usize, batch: u32, share: f64) -> f64 {
     let beside = table.iterations_per_s(service, training, batch, share);
     let alone = table.alone_per_s(training);
@@ -372,8 +367,7 @@ pub struct Outcome {
     pub placed: u64,
     /// Placements where GPUs of two services or more were free.
     pub choices: u64,
-    /// How many of these are beside a service that is as good as the best for that arrival, by true
-    /// speeds and within a hundredth.
+    /// Those beside a service as good as the arrival's best, by true speeds, within a hundredth.
     pub best_choices: u64,
     /// Mean speed of trainings, as a part of that alone.
     pub speed: f64,
@@ -606,8 +600,7 @@ impl Experiment {
     }
 }
 
-/// Parts of a GPU for a service and a training, such that no GPU takes two of either, and each
-/// takes one of both.
+/// Such parts that no GPU takes two of either, and each takes one of both.
 const SERVICE_MILLI: u32 = 400;
 const TRAINING_MILLI: u32 = 600;
 
@@ -619,14 +612,11 @@ fn service_of(view: &View, node: NodeId) -> Option<usize> {
 struct Run<'a> {
     experiment: &'a Experiment,
     is_exhaustive: bool,
-    /// Used in place of the experiment's knowledge.
     learnt: Option<Learnt>,
-    /// Whether `learnt` changed since scores were made.
     has_learnt: bool,
     queue: Queue,
     ends: BinaryHeap<Ended>,
     next: usize,
-    /// GPUs without a training, by service.
     free: Vec<u32>,
     services: Vec<usize>,
     placed_on: Vec<usize>,

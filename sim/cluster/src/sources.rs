@@ -10,8 +10,7 @@ use devices::Device;
 
 use crate::traces::{gavel, openb, pai};
 
-/// A model of GPU in a published cluster, the device with its memory and board power, and the one
-/// with its power at rest.
+/// A model of GPU in a published cluster, the device, and the one with its power at rest.
 struct Known {
     published: &'static str,
     device: &'static str,
@@ -68,7 +67,6 @@ pub fn unknown_models(inventory: &Inventory) -> Vec<&str> {
     unknown.map(|(_, model)| model.name.as_str()).collect()
 }
 
-/// Memory of a model's GPUs; of an unknown model as of one with 16 GiB.
 fn memory_bytes(model: &str) -> u64 {
     device_of(model).map_or(16 << 30, |(device, _)| device.memory_bytes)
 }
@@ -92,8 +90,7 @@ pub fn power(inventory: &Inventory) -> Vec<Power> {
     inventory.models().iter().map(power).collect()
 }
 
-/// The models with the most single-precision operations per second: within a tenth of the
-/// strongest.
+/// The models with the most single-precision operations per second, within a tenth.
 #[must_use]
 pub fn strongest(inventory: &Inventory) -> Models {
     let strength: Vec<f64> = inventory.models().iter().map(strength_of).collect();
@@ -107,7 +104,6 @@ fn strength_of(model: &Model) -> f64 {
     device_of(&model.name).map_or(0.0, |(device, _)| device.fp32_tflops())
 }
 
-/// Nodes by name, and their models numbered in the order of their first mention.
 fn inventory(
     nodes: impl Iterator<Item = (NodeSpec, Option<String>)>,
 ) -> Result<Inventory, InventoryError> {
@@ -181,8 +177,7 @@ pub fn uniform(device: &Device, gpus: u32, node_gpus: u32) -> Result<Inventory, 
     Inventory::new(vec![model], (0..nodes).map(node).collect())
 }
 
-/// The job without demands of hosts, and content with any model: for a cluster of which only GPUs
-/// are known.
+/// The job with any model and no demands of hosts: for a cluster of which only GPUs are known.
 pub fn without_hosts(job: &mut JobSpec) {
     job.cpu_milli = 0;
     job.host_memory_bytes = 0;
@@ -198,8 +193,7 @@ pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
     pods.iter().enumerate().map(job).collect()
 }
 
-/// One pod. Pods that serve requests (`LS`) are high-priority. Nothing satisfies a model that no
-/// node has.
+/// Pods that serve requests (`LS`) are high-priority. Nothing satisfies a model that no node has.
 pub(crate) fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) -> JobSpec {
     let class = match pod.qos {
         Some(openb::Qos::LatencySensitive) => Class::HighPriority,

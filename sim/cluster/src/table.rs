@@ -64,7 +64,6 @@ pub(crate) fn read_rows<R: DeserializeOwned>(
     Ok(())
 }
 
-/// Fills a place of the table, which must have been empty.
 pub(crate) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
     match slot.replace(value) {
         None => Ok(()),
@@ -87,7 +86,6 @@ pub(crate) fn there<T>(column: &str, value: Option<T>) -> Result<T, String> {
     value.ok_or_else(|| format!("{column} is empty: expected a number"))
 }
 
-/// A number of a column that is at least `least`.
 pub(crate) fn number(column: &str, number: Option<f64>, least: f64) -> Result<f64, String> {
     let number = there(column, number)?;
     if number.is_finite() && number >= least {

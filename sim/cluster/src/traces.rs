@@ -37,8 +37,7 @@ mod tests;
 
 pub use error::TraceError;
 
-/// Rows of a file. The longest published table that these readers know, the tasks of PAI, has 1.3
-/// million.
+/// Rows of a file. The longest published table, the tasks of PAI, has 1.3 million.
 pub const ROWS_MAX: usize = 10_000_000;
 
 /// Bytes of a file: 2 GiB, so that a wrong path does not fill the memory.

@@ -189,7 +189,7 @@ impl World<'_> {
         }
     }
 
-    /// The next job that ends, and when; drops predictions from before a change.
+    /// Drops predictions from before a change.
     fn next_end(&mut self) -> Option<(u64, usize)> {
         while let Some(&Reverse((at, index, generation))) = self.ends.peek() {
             if self.running[index as usize].generation == generation {
@@ -301,7 +301,6 @@ impl World<'_> {
         self.arrivals[job.0 as usize].job.gpus > 1
     }
 
-    /// How the jobs of the GPU would run if none waited for another GPU.
     fn settle_alone(&mut self, gpu: usize) {
         let state = &self.view.gpus()[gpu];
         self.sharers.clear();
@@ -313,7 +312,6 @@ impl World<'_> {
         self.alone[gpu].extend(alone.map(|(&speed, &share)| (speed, share)));
     }
 
-    /// Finds shares and speeds of the sharers, the jobs of that GPU.
     fn settle(&mut self, gpu: usize) {
         let state = &self.view.gpus()[gpu];
         if state.layout.is_none() {
@@ -330,7 +328,6 @@ impl World<'_> {
         );
     }
 
-    /// The speed of a gang: that on its slowest GPU.
     fn gang_speed(&self, gang: JobId) -> f64 {
         let parts = self.view.parts_of(gang).unwrap_or_default();
         let gpus = self.gpus_of(parts).into_iter();
@@ -342,7 +339,6 @@ impl World<'_> {
         speeds.fold(f64::INFINITY, f64::min)
     }
 
-    /// Settles the speeds of the GPU's jobs, and its power.
     fn settle_gpu(&mut self, node: NodeId, gpu: usize, policy: &mut dyn Placement) {
         let state = &self.view.gpus()[gpu];
         self.sharers.clear();

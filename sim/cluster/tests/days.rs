@@ -20,7 +20,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// The first days, without a burst.
 fn mixed(days: u32) -> Mixed {
     let all = Mixed::fifty_seven_days(7);
     Mixed {
@@ -155,7 +154,6 @@ fn days_differ_and_have_their_jobs() {
     }
 }
 
-/// What each term is worth, in five days.
 #[test]
 fn without_risk_promises_are_broken() {
     let play = days(5, Neighbours::Measured);

@@ -20,11 +20,9 @@ fn rows<T>(file: &str, reader: fn(&str, &[u8]) -> Result<Vec<T>, TraceError>) ->
     read(&path, reader).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// By column of the publication: ours and theirs, the means over the seeds.
 struct Columns {
     ours: Vec<f64>,
     theirs: Vec<f64>,
-    /// The greatest difference of one seed in one column.
     furthest: f64,
 }
 

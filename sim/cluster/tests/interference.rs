@@ -271,7 +271,6 @@ fn services_are_farther_apart_in_slope_than_trainings_move_one() {
     }
 }
 
-/// A service's model uses the measurement of an unseen training after a refit.
 #[test]
 fn a_training_that_was_measured_is_predicted_better() {
     let (table, service, training) = (table(), 5, 5);

@@ -14,7 +14,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// In the order of [`Mechanism::ALL`].
 type Compared = [Outcome; Mechanism::ALL.len()];
 
 fn jobs() -> Vec<philly::Job> {

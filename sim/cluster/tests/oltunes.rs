@@ -162,7 +162,6 @@ fn the_predictor_learns_and_says_which_learner_is_served_and_how_good() {
     assert!(["machine", "forest"].contains(&quality.served));
 }
 
-/// A run asserts: no task is lost, no memory exceeded, no batch too large.
 #[test]
 fn every_policy_ends_every_task_of_every_pattern_and_equal_seeds_give_equal_runs() {
     let facts = facts();

@@ -78,7 +78,6 @@ fn the_simulator_finds_the_tables_numbers_again() {
     }
 }
 
-/// Of a pair the mechanism, the GPU, and both models with their batches.
 type Pair = (Mechanism, usize, (usize, u32), (usize, u32));
 
 /// Each mechanism, GPU and batch of pairs at least once.

@@ -39,7 +39,6 @@ fn played(samples: &[Sample], settings: Settings, seed: u64) -> Report {
     play(samples, settings, seed, &COUNTS).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Means over seeds, at each count.
 fn means(target: Target, settings: Settings) -> [Accuracy; 2] {
     let samples = measured(target);
     let reports: Vec<Report> = SEEDS.map(|seed| played(&samples, settings, seed)).collect();
@@ -180,8 +179,7 @@ fn ids_can_be_memorised_and_predict_nothing() {
     assert!(error < 0.5 * constant);
 }
 
-/// R² of machine and forest on the samples after the first 500; with a field more, or not, that
-/// names each sample.
+/// On the samples after the first 500, with a field that names each sample or not.
 fn held_out(samples: &[Sample], has_ids: bool) -> [f64; 2] {
     let mut fields = schema().fields().to_vec();
     fields.extend(has_ids.then(|| Field::category("id", 2048)));
@@ -238,7 +236,6 @@ fn a_field_that_names_each_sample_makes_no_prediction_better() {
     assert!(gains[0] < 0.01 && gains[1] < 0.0, "{gains:?}");
 }
 
-/// Each name that a field can have is had by many samples.
 #[test]
 fn no_field_names_a_sample() {
     for target in [Target::LogThroughput, Target::Speed] {
@@ -278,7 +275,6 @@ fn left_out_with(settings: Settings, target: Target, left: Left, shots: usize) -
     all
 }
 
-/// R² of the served predictions over the samples of all that were left out in turn.
 fn over_all(all: &[Unseen]) -> f64 {
     all.last().expect("the sum of all").accuracy.served
 }

@@ -46,8 +46,7 @@ fn the_simulator_finds_the_tables_numbers_again() {
     assert_eq!(table.batch_p99_alone_ms(0, 32), Some(four_digits(alone)));
 }
 
-/// Service, training, batch and share of the service: corners of the grid, and settings in its
-/// middle; each service appears.
+/// Service, training, batch and share: corners of the grid and its middle; each service appears.
 const RECOMPUTED: [(usize, usize, u32, u32); 7] = [
     (0, 0, 1, 10),
     (0, 8, 64, 10),

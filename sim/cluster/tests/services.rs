@@ -139,7 +139,6 @@ fn the_steepest_slope_is_the_wrong_one() {
     assert!(of("mudi-slope-signed") > 1.2 * of("mudi-slope"));
 }
 
-/// The tuner keeps a setting that was measured to keep the target, or reports that none does.
 #[test]
 fn tuned_settings_keep_their_targets() {
     let experiment = experiment(80.0, 1);
@@ -153,8 +152,7 @@ fn tuned_settings_keep_their_targets() {
     }
 }
 
-/// Equation 4 of the paper compares a share of the time with a time: settings that it allows miss
-/// targets.
+/// It compares a share of the time with a time: settings that equation 4 allows miss targets.
 #[test]
 fn the_paper_s_bound_keeps_no_targets() {
     let mut experiment = experiment(80.0, 1);

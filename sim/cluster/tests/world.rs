@@ -168,7 +168,6 @@ fn bounds_are_integrals_of_what_runs() {
     close(bounds.least, (100.0 * 1.5 + 100.0) / 86_400.0);
 }
 
-/// Counts events, and checks the view at each.
 #[derive(Default)]
 struct Checked {
     events: u64,

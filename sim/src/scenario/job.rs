@@ -26,7 +26,6 @@ use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
 pub(crate) const ARRIVALS: [&str; 4] = ["closed", "poisson", "bursts", "uniform"];
-/// Default number of launches of a synthetic job's request.
 const LAUNCHES_DEFAULT: u64 = 100;
 /// Most requests per second: no device ends a launch in less than a microsecond.
 pub const RATE_MAX: f64 = 1e6;
@@ -94,7 +93,6 @@ enum Source {
     Made(MadeSection),
 }
 
-/// A trace as a table: one kernel of a given length, repeatedly.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadeSection {

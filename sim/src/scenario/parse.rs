@@ -41,7 +41,6 @@ pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
 pub const WARMUP_DEFAULT: u64 = 10;
 const SEEDS_MAX: usize = 1_000;
 
-/// Every combination of the file, or its faults, in the order of the file.
 pub(super) fn parse(
     path: &Path,
     text: &str,
@@ -290,7 +289,6 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// Checks combinations of individually valid keys; each fault is at its (job's) key.
     fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
         let mut is_right = true;
         for index in 0..experiment.jobs.len() {

@@ -206,7 +206,6 @@ fn of_a_list_of_traces_the_first_that_there_is_is_taken() {
     );
 }
 
-/// A piece of [`PAIR`], its replacement, and the expected fault.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "seconds = 2.5",

@@ -35,7 +35,6 @@ pub(super) struct GpuColo {
     mean: PeriodMean,
     periods: u32,
     sleep_ms: f64,
-    /// Of best-effort jobs, per cent.
     share_pct: f64,
     classes: Vec<JobClass>,
     asleep_ns: Vec<u64>,
@@ -100,8 +99,7 @@ impl GpuColo {
     }
 }
 
-/// The sleep after one of `sleep_ms` with a mean above the target by `error_ms`, if the mean falls
-/// by `slope` ms with each second of sleep.
+/// `slope`: ms by which the mean falls with each second of sleep; `error_ms`: mean above target.
 fn next_sleep_ms(sleep_ms: f64, error_ms: f64, slope: f64) -> f64 {
     (sleep_ms + error_ms / slope * 1_000.0).clamp(0.0, SLEEP_MS_MAX)
 }

@@ -65,7 +65,7 @@ impl Gslice {
     }
 }
 
-/// The share after one of `share` per cent with a mean of `times` the target.
+/// `times`: the mean over the target.
 fn next_share(share: u32, times: f64) -> u32 {
     let step = f64::from(share) * (times - 1.0);
     let step = step.abs().ceil().copysign(step);

@@ -6,19 +6,16 @@ use policy::{Look, Looks};
 /// The poll interval of a high-priority client's helper (the library's constant).
 const ASK_NS: u64 = 500_000;
 
-/// A best-effort client's helper thread on its one stream: it records an event behind the work in
-/// flight, polls it when [`Looks`] says, and records the next one.
+/// A best-effort client's helper: records an event behind its work, polls it when [`Looks`] says.
 #[derive(Debug)]
 pub(super) struct Helper {
     pub(super) done: u64,
     pub(super) issued: u64,
     pub(super) seen: u64,
-    /// The launch number before its event, and the next poll of it.
     event: Option<(u64, Look)>,
     looks: Looks,
     /// The last poll that found the event not reached; 0: none did.
     not_yet_ns: u64,
-    /// The next poll that may find something.
     pub(super) look_ns: u64,
 }
 
@@ -55,8 +52,8 @@ impl Helper {
         }
     }
 
-    /// Polls; returns up to which launch everything is newly seen complete, and the last poll
-    /// before this one that was in vain, 0 if none was.
+    /// Polls; returns up to which launch all is newly seen complete, and the last poll in vain or
+    /// 0.
     pub(super) fn look(&mut self, now_ns: u64, pause_ns: u64) -> Option<(u64, u64)> {
         self.look_ns = u64::MAX;
         let (seq, look) = self.event.take_if(|(event, _)| *event <= self.done)?;
@@ -89,7 +86,6 @@ pub(super) struct Asker {
     pub(super) seen: u64,
     /// When it was first asked; `None` while there is no request.
     since_ns: Option<u64>,
-    /// The next query that may find the stream idle.
     pub(super) look_ns: u64,
 }
 

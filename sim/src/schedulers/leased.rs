@@ -57,7 +57,6 @@ pub(crate) struct Leased {
     host: HostModel,
     sharing: Sharing,
     sms: u32,
-    /// The high-priority latency, if configured; otherwise the daemon learns it.
     known_latency_ns: Option<u64>,
     clients: Vec<Client>,
     /// Counts the bumps by high-priority launches; never 0.
@@ -83,9 +82,7 @@ enum Client {
 
 #[derive(Clone, Copy, Debug)]
 enum News {
-    /// The device has completed the launch of that number.
     Done(ClientId, u64),
-    /// The device has completed the oldest large copy.
     Copied(ClientId),
     /// A synchronisation returned: everything up to that number is complete.
     Synchronised(ClientId, u64),
@@ -94,20 +91,14 @@ enum News {
 #[derive(Debug)]
 struct Feed {
     timeline: HpTimeline,
-    /// Records that it pushed and the daemon has not read.
     records: Vec<Record>,
-    /// Marks likewise, where its job makes them.
     marks: Vec<Mark>,
     is_marking: bool,
-    /// When the daemon last read a record of it.
     heard_ns: u64,
-    /// When the daemon last polled it.
     drained_ns: u64,
     is_asked: bool,
-    /// When its completions were last wanted.
     wanted_ns: u64,
     helper: Asker,
-    /// When its thread began the request.
     began_ns: u64,
 }
 
@@ -120,8 +111,7 @@ enum Record {
 }
 
 impl Leased {
-    /// The daemon of `experiment`'s device under `policy`. `known_latency_ns` is the high-priority
-    /// latency if it was profiled beforehand, as Orion does.
+    /// `known_latency_ns` is the high-priority latency if it was profiled beforehand, as by Orion.
     pub(crate) fn new(
         policy: Policy,
         known_latency_ns: Option<u64>,
@@ -618,7 +608,6 @@ impl Feed {
         self.drained_ns = now_ns;
     }
 
-    /// The daemon asks the helper about completions when due.
     fn ask(&mut self, now_ns: u64, someone_waits: bool, host: &HostModel) {
         let clock_ns = host.clock_ns(now_ns);
         if !someone_waits || !self.timeline.is_busy() {

@@ -45,7 +45,6 @@ pub(super) struct Mudi {
     classes: Vec<JobClass>,
     tuner: Option<Tuner>,
     is_searching: bool,
-    /// No batch keeps the target.
     is_paused: bool,
     /// Set while requests are late: the share to return to.
     late: Option<f64>,
@@ -60,7 +59,6 @@ pub(super) struct Mudi {
 struct Window {
     end_ns: u64,
     is_missed: bool,
-    /// Durations of batches of the current size that ended in the window.
     took_ns: Vec<u64>,
     iterations: u64,
     iterations_ns: u64,
@@ -114,7 +112,6 @@ impl Mudi {
         fit(&samples).ok()
     }
 
-    /// The p99 of a batch at that share, one batch after the other.
     fn p99_ns(&self, place: usize, share: f64) -> Option<f64> {
         let mut experiment = self.experiment.clone();
         experiment.policy = PolicySpec::Gslice(GsliceSpec {
@@ -152,13 +149,11 @@ impl Mudi {
         predicted.collect()
     }
 
-    /// The greatest of the shares at which a batch's latency bends.
     fn first_share(&self) -> f64 {
         let knees = self.models().iter().flatten().map(|model| model.knee_share);
         knees.fold(0.0, f64::max).clamp(0.01, 0.99)
     }
 
-    /// The bound on a batch of the current size at that rate, ns.
     fn limit_ns(&self, rate_per_s: f64) -> f64 {
         let size = f64::from(self.sizes.get(self.batch).copied().unwrap_or(1));
         let fills_ns = (size - 1.0) / rate_per_s * 1e9;
@@ -406,8 +401,7 @@ impl Scheduler for Mudi {
 /// All SMs but the least share of best-effort jobs, which launch nothing then.
 const ALL: f64 = 0.99;
 
-/// Most requests of a sample: as many as come one after the other where each takes its solo time.
+/// Most requests of a sample, if each takes its solo time.
 const PROFILE_REQUESTS: u64 = 50;
 
-/// Its first requests, which are left out.
 const PROFILE_WARMUP: u32 = 2;

@@ -98,11 +98,9 @@ pub(super) struct Oracle {
     device_gap_ns: u64,
     clients: Vec<Client>,
     hp: Option<Hp>,
-    /// BE clients in order of their jobs, and the one served last.
     be: Vec<ClientId>,
     last: usize,
     under_way: VecDeque<UnderWay>,
-    /// An event may let a BE launch go.
     is_stirred: bool,
     wake_ns: Option<u64>,
 }
@@ -162,15 +160,13 @@ impl Oracle {
         state.clients[client.0].in_flight < 2 || self.in_flight_ns(state, client) < AHEAD_NS
     }
 
-    /// The duration of a client's work in flight, one kernel after another, and the gaps between
-    /// them: the greater part for short kernels.
+    /// One kernel after another, with the gaps between them: the greater part for short kernels.
     fn in_flight_ns(&self, state: &State<'_>, client: ClientId) -> u64 {
         let client = &state.clients[client.0];
         let gaps_ns = u64::from(client.in_flight).saturating_mul(self.device_gap_ns);
         client.in_flight_ns.saturating_add(gaps_ns)
     }
 
-    /// Whether the launch at the head of a BE client's queue goes; if so, records its cost.
     fn try_issue(&mut self, now_ns: u64, state: &State<'_>, launch: &Launch) -> bool {
         let stream = state.clients[launch.client.0].stream;
         let op = self.op(launch);

@@ -24,8 +24,8 @@ impl PeriodMean {
         self.requests += 1;
     }
 
-    /// The mean of the period that has ended by `now_ns`, ms; `None` while it runs. The inner one
-    /// is `None` where no request has ended in it.
+    /// The mean of the period that has ended by `now_ns`, ms, if any; inner `None`: no request
+    /// ended.
     pub(super) fn poll(&mut self, now_ns: u64) -> Option<Option<f64>> {
         if now_ns < self.end_ns {
             return None;

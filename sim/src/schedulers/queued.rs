@@ -54,7 +54,6 @@ pub(super) struct Queued<P> {
     began_ns: Vec<u64>,
     heads: Vec<Option<Op>>,
     goes: Vec<QueueClient>,
-    /// A launch stood behind one that went.
     polls_again: bool,
 }
 

@@ -324,7 +324,6 @@ const ORACLE: [Param; 1] = [param(
 /// The least SM clock for a throttle, MHz: no GPU's is below.
 const CLOCK_MHZ_MIN: u32 = 100;
 
-/// Policies with a variant of their own.
 const OWN_NAMES: [&str; 16] = [
     "none",
     "temporal",

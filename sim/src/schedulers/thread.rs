@@ -7,7 +7,6 @@ use crate::host::HostModel;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
-    /// The request in progress, or the next one; from 0.
     pub(super) request: usize,
     pub(super) in_request: bool,
     pub(super) began_ns: u64,
@@ -16,7 +15,6 @@ pub(super) struct Thread {
     pub(super) done: usize,
     /// When it makes the next step; `None` while it waits for queue room, completion or a request.
     pub(super) acts_ns: Option<u64>,
-    /// When it notices that the request is complete.
     pub(super) notices_ns: Option<u64>,
     /// Steps on their way to the device, and when they arrive.
     pub(super) under_way: VecDeque<(u64, usize)>,
@@ -39,7 +37,6 @@ impl Thread {
         self.notices_ns = None;
     }
 
-    /// Makes the steps that are due at `now_ns`; a request has `steps`.
     pub(super) fn act(&mut self, now_ns: u64, steps: usize, host: &HostModel) {
         while let Some(at_ns) = self.acts_ns.filter(|&at_ns| at_ns <= now_ns) {
             let there_ns = at_ns.saturating_add(host.launch_latency_ns);
@@ -50,7 +47,6 @@ impl Thread {
         }
     }
 
-    /// `count` of its steps are complete at `now_ns`.
     pub(super) fn handle_done(
         &mut self,
         now_ns: u64,

@@ -11,7 +11,6 @@ use softgpu::{Config, Device, Gpu, KernelShape, LAUNCH_GAP_NS, Op, StreamId};
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) launches: Arc<[KernelShape]>,
-    /// Host time between the end of a request and the next one.
     pub(crate) between_ns: u64,
     /// Period of requests; `None`: a closed loop.
     pub(crate) period_ns: Option<u64>,
@@ -27,7 +26,6 @@ struct Thread {
     job: Job,
     stream: StreamId,
     launched: usize,
-    /// Its next action; `None` while it waits for the device.
     next_ns: Option<u64>,
     last_seq: u64,
     arrived_ns: u64,
@@ -158,7 +156,6 @@ pub(crate) fn alone_ns(launches: &[KernelShape], device: &Device) -> f64 {
     launches.iter().map(solo).sum::<u64>() as f64 + distances_ns(launches)
 }
 
-/// The launches with block times scaled so that a solo request takes `target_ns`.
 pub(crate) fn scaled(
     launches: &[KernelShape],
     device: &Device,

@@ -25,7 +25,6 @@ use crate::driver::{Job, alone_ns, launches, run, scaled};
 use crate::fact::{Fact, Unused};
 
 struct Worker {
-    /// Its key in the file, and the group of its facts.
     key: &'static str,
     group: &'static str,
     device: Device,
@@ -232,5 +231,4 @@ fn workers() -> [Worker; 3] {
     ]
 }
 
-/// The length of a run, in steps of the slower job alone.
 const STEPS: f64 = 8.0;

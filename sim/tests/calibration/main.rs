@@ -82,8 +82,7 @@ fn the_model_is_as_near_to_what_was_measured_as_its_table_says() {
     assert!(document.contains(&format!("`MODEL_VERSION` {MODEL_VERSION}")));
 }
 
-/// If `PILLION_CALIBRATION=all`, also prints the table of `docs/model.md` with the errors'
-/// dependence on each number, which takes minutes.
+/// `PILLION_CALIBRATION=all` also prints `docs/model.md`'s table of other numbers, for minutes.
 #[test]
 fn other_exponents_are_farther_from_table_2() {
     let off = |contention: Contention| -> f64 {

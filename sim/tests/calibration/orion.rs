@@ -15,7 +15,6 @@ type Entry = (TraceClass, u32, u64);
 const CONV: Entry = (TraceClass::Compute, 80, 1_350_000);
 const NORM: Entry = (TraceClass::Memory, 32, 930_000);
 
-/// Kernels, and their speed-up side by side over one after the other.
 const SPEED_UPS: [(&str, [Entry; 2], f64); 3] = [
     ("Conv2d beside Conv2d", [CONV, CONV], 0.98),
     ("BN2d beside BN2d", [NORM, NORM], 1.08),

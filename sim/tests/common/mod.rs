@@ -101,7 +101,6 @@ pub(crate) fn run(experiment: &Experiment) -> Outcome {
         .expect("a possible experiment")
 }
 
-/// Up to `kernels_max` kernels, of as many demands as lengths.
 pub(crate) fn any_trace(
     kernels_max: usize,
     block_ns: Range<u64>,

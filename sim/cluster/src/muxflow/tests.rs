@@ -56,7 +56,6 @@ fn a_faster_mechanism_frees_gpus_earlier() {
 
 #[test]
 fn latencies_are_weighted_by_the_time_beside() {
-    // Network 0 is half as fast as alone beside a service at twice its latency.
     let whole = made_up();
     let text = whole.replacen(
         "resnet50,20,resnet50,time-sharing,40,80,2.5,5",

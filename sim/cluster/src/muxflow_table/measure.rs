@@ -32,7 +32,6 @@ pub const RUN_NS: u64 = 40_000_000_000;
 
 const SEED: u64 = 1;
 
-/// Places of the jobs.
 const SERVICE: usize = 0;
 const TRAINING: usize = 1;
 
@@ -69,7 +68,6 @@ pub enum MeasureError {
 /// The device with two jobs, whose traces and arrivals each run has of its own.
 #[derive(Debug)]
 pub struct Bench {
-    /// By mechanism.
     experiments: Vec<Experiment>,
     traces: HashMap<(&'static str, u32), Arc<Trace>>,
 }

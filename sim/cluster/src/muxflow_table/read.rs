@@ -7,7 +7,6 @@ use serde::Deserialize;
 use super::{Cell, LOADS_PCT, Latency, Mechanism, MuxFlowTable, SERVICES, TRAININGS, cell_index};
 use crate::table::{TableError, listed, named, none_missing, number, once, read_rows};
 
-/// A row, in the order of the columns.
 #[derive(Debug, Deserialize)]
 struct Row {
     service: Option<String>,

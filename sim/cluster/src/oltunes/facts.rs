@@ -63,7 +63,6 @@ pub struct Facts {
     pub gpus: Vec<GpuFacts>,
     /// By place in [`MODELS`].
     pub models: Vec<ModelFacts>,
-    /// By GPU, model, batch and share.
     alone: Vec<Alone>,
     /// By mechanism, GPU, task and task beside it: the speeds that both keep.
     kept: Vec<[f64; 2]>,

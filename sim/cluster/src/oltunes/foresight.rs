@@ -45,7 +45,6 @@ pub struct Quality {
     pub r2: BTreeMap<&'static str, f64>,
 }
 
-/// A model with a setting on a model of GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
     pub(crate) gpu: usize,

@@ -47,14 +47,11 @@ pub(crate) struct Running {
     pub(crate) request: usize,
     pub(crate) kind: Kind,
     pub(crate) setting: Setting,
-    /// High-priority, where the mechanism knows classes.
     pub(crate) is_high: bool,
     pub(crate) started_ns: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) work_ns: f64,
-    /// Work that is not done.
     pub(crate) left_ns: f64,
-    /// SMs in use alone.
     activity: f64,
     speed: f64,
 }
@@ -79,7 +76,6 @@ pub(crate) struct Gpu {
     pub(crate) sums: Sums,
     /// SMs in use as a monitor reports them, 0 to 1: forgets within [`MONITOR_NS`].
     pub(crate) monitored: f64,
-    /// Likewise over [`MONITOR_LONG_NS`].
     pub(crate) monitored_long: f64,
     activity: f64,
     now_ns: u64,
@@ -114,7 +110,6 @@ impl Gpu {
         self.memory_bytes - self.used_bytes
     }
 
-    /// When the first of its tasks ends if nothing changes.
     pub(crate) fn next_end_ns(&self) -> Option<u64> {
         let left = self.running.iter().map(|task| task.left_ns / task.speed);
         let least = left.min_by(f64::total_cmp)?;

@@ -12,7 +12,6 @@ use crate::oltunes::requests::Request;
 use crate::oltunes::world::{Ended, Seen};
 use crate::oltunes_table::{BATCHES, SHARES_PCT};
 
-/// Predicted time of a request from start to end with a setting, s.
 pub(crate) fn takes_s(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -29,7 +28,6 @@ pub(crate) fn takes_s(
     foresight.predict_ms(seen.facts, cell) / 1e3 * runs
 }
 
-/// A setting with its predictions.
 pub(crate) fn combination(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -67,8 +65,7 @@ pub(crate) fn setting(of: &Combination) -> Setting {
     }
 }
 
-/// What a request keeps of all settings on all models of GPU: batches up to its inputs, all shares,
-/// as far as they fit into the memory of an empty GPU.
+/// Its settings on all models of GPU: batches up to its inputs, all shares, within empty memory.
 pub(crate) fn choice(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -79,7 +76,6 @@ pub(crate) fn choice(
     choice_on(seen, foresight, request, weights, &all, u64::MAX)
 }
 
-/// The same on these models of GPU, within so much memory.
 pub(crate) fn choice_on(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -109,7 +105,6 @@ pub(crate) fn choice_on(
     choose(wish, &candidates, weights, load(seen.gpus))
 }
 
-/// Part of the GPUs on which something runs.
 pub(crate) fn load(gpus: &[Gpu]) -> f64 {
     let busy = gpus.iter().filter(|gpu| !gpu.running.is_empty()).count();
     busy as f64 / gpus.len() as f64
@@ -149,7 +144,6 @@ pub(crate) fn tunable(
     }
 }
 
-/// From the start of a task to its expected end by itself, ns.
 pub(crate) fn expected_ns(
     seen: &Seen<'_>,
     foresight: &mut Foresight,
@@ -160,7 +154,6 @@ pub(crate) fn expected_ns(
     1e9 * takes_s(seen, foresight, request, gpu, task.setting)
 }
 
-/// A GPU as a monitor and predictions report it.
 pub(crate) fn standing(seen: &Seen<'_>, foresight: &mut Foresight, gpu: &Gpu) -> Standing {
     let mut longest = (0.0, 1.0);
     let mut ready_ns = seen.now_ns;

@@ -70,14 +70,12 @@ const RETRY_NS: u64 = 20_000_000;
 /// First window of TO batches.
 const WINDOW_FIRST_MS: u32 = 50;
 
-/// Which parts are switched on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parts {
     /// LC starts at once and by deadline; else in windows, as TO does.
     pub(crate) deadlines: bool,
     /// LC is high-priority; else all share by MPS.
     pub(crate) classes: bool,
-    /// Which tasks share a batch.
     pub(crate) admission: Admission,
     pub(crate) balance: bool,
     /// Energy counts; else the fastest GPU wins.
@@ -126,7 +124,6 @@ pub(crate) struct Ours {
 
 enum Verdict {
     Start(usize),
-    /// It waits for a GPU that will be free, until then.
     WaitUntil(u64),
     Late,
 }
@@ -220,7 +217,7 @@ impl Ours {
         }
     }
 
-    /// The expected speed of an LC task there; `None` if it would make another late.
+    /// `None` if it would make another late.
     fn joins(&mut self, seen: &Seen<'_>, gpu: &Gpu, request: &Request) -> Option<f64> {
         let high: Vec<Running> = gpu
             .running
@@ -259,7 +256,6 @@ impl Ours {
         Some(self.pairs.speed(gpu.model, request.model, &models))
     }
 
-    /// When the LC tasks of a GPU are expected to have ended.
     fn critical_ready_ns(&mut self, seen: &Seen<'_>, gpu: &Gpu) -> u64 {
         let high = gpu.running.iter().filter(|task| task.is_high);
         let ready = high.map(|task| {
@@ -433,7 +429,6 @@ impl Ours {
         starts
     }
 
-    /// The best setting on that GPU within so much memory, by the objective.
     fn tuned(&mut self, seen: &Seen<'_>, request: &Request, gpu: usize, room: u64) -> Setting {
         let of = [seen.gpus[gpu].model];
         let choice = known::choice_on(seen, &mut self.foresight, request, &self.weights, &of, room);
@@ -446,7 +441,6 @@ impl Ours {
     }
 }
 
-/// Of all GPUs, 0 to 1.
 fn least_use(seen: &Seen<'_>) -> f64 {
     let uses = seen.gpus.iter().map(|gpu| gpu.monitored_long);
     uses.fold(1.0, f64::min)

@@ -27,7 +27,6 @@ use crate::oltunes_table::Mechanism;
 /// Wait after which a task goes first. Not published: half of a throughput-oriented deadline.
 pub(super) const PATIENCE_NS: u64 = 30_000_000_000;
 
-/// Which parts are switched on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) admission: Admission,
@@ -55,7 +54,6 @@ pub(crate) struct Published {
     weights: Weights,
     window: Window,
     queues: Queues,
-    /// Of tasks that wait or are in an open batch.
     choices: BTreeMap<u64, Choice>,
     open: [Option<Open>; CLUSTER.len()],
 }

@@ -15,8 +15,7 @@ use crate::oltunes::facts::Facts;
 /// Inputs of a TO request. The paper has batches of 1 to 128, and no numbers of inputs.
 pub const TO_INPUTS: u32 = 16;
 
-/// Places of the batches in `oltunes_table::BATCHES` that TO requests ask for, each as often: 4, 8
-/// and 16 inputs.
+/// Places in `oltunes_table::BATCHES` that TO requests ask for, each as often: 4, 8 and 16 inputs.
 pub const TO_BATCHES: [usize; 3] = [1, 2, 3];
 
 /// Until when a TO request is to be answered. The paper calls it relatively flexible.
@@ -91,7 +90,6 @@ impl Pattern {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     lists: Vec<Vec<u64>>,
-    /// Time after which the lists repeat: their last time.
     period_ns: u64,
 }
 

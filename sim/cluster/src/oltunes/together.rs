@@ -33,7 +33,6 @@ impl Pairs {
         };
     }
 
-    /// Speed of a model beside these models.
     pub(crate) fn speed(&self, gpu: usize, of: usize, beside: &[usize]) -> f64 {
         let speed = |&other: &usize| {
             self.speeds

@@ -31,13 +31,10 @@ pub(crate) struct Start {
 pub(crate) struct Ended {
     pub(crate) task: Running,
     pub(crate) gpu: usize,
-    /// Time from its start.
     pub(crate) took_ns: u64,
 }
 
-/// Decides which task starts where.
 pub(crate) trait Policy {
-    /// How tasks of two classes share a GPU.
     fn mechanism(&self) -> Mechanism;
 
     fn handle_arrival(&mut self, seen: &Seen<'_>, request: usize);
@@ -52,7 +49,6 @@ pub(crate) trait Policy {
         None
     }
 
-    /// Of its predictor.
     fn foresight(&self) -> Option<crate::oltunes::foresight::Quality> {
         None
     }
@@ -84,8 +80,7 @@ struct World<'a> {
     now_ns: u64,
 }
 
-/// Runs all requests under a policy. Panics if the policy breaks an invariant, or starts nothing
-/// though GPUs are idle and tasks wait.
+/// Panics if the policy breaks an invariant, or starts nothing though GPUs idle and tasks wait.
 pub(crate) fn run(
     facts: &Facts,
     requests: &[Request],

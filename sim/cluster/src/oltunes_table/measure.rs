@@ -86,10 +86,8 @@ type Task = (usize, usize, u32);
 /// The GPUs with their experiments, and what was found of tasks alone.
 #[derive(Debug)]
 pub struct Bench {
-    /// By GPU, then by mechanism.
     experiments: Vec<Experiment>,
     traces: HashMap<Task, Arc<Trace>>,
-    /// Time of a batch alone on the whole GPU, ns.
     batch_ns: HashMap<Task, f64>,
 }
 
@@ -222,7 +220,6 @@ impl Bench {
     }
 }
 
-/// Work of each job of a pair in the window, counted as [`Observer`] of the run.
 struct Work {
     /// For each job times of its kernels alone, by their places in its trace.
     kernels_ns: [Vec<u64>; 2],
@@ -251,7 +248,6 @@ impl Observer for Work {
     }
 }
 
-/// Times of a batch's launches alone.
 fn durations_ns(trace: &Trace) -> impl Iterator<Item = u64> {
     let launched = trace.launches.iter();
     let kernels = launched.filter_map(|&index| trace.kernels.get(index as usize));
@@ -297,7 +293,6 @@ trace = {{ kernel_us = 1 }}
     experiment
 }
 
-/// Nothing is drawn in these runs.
 const SEED: u64 = 1;
 
 /// Writes the rows. `progress` is called with each part that is done.

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::table::{TableError, listed, named, none_missing, number, once, read_rows, there};
 
-/// A row, in the order of the columns.
 #[derive(Debug, Deserialize)]
 struct Row {
     gpu: String,

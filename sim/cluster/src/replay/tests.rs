@@ -46,7 +46,6 @@ fn load(text: &str, change: impl FnOnce(&mut Options<'_>)) -> Result<Replay, Rep
     Replay::load(&Files::new().write(text), &options)
 }
 
-/// When jobs arrive and how long they run, in seconds, on how many GPUs.
 fn jobs(replay: &Replay) -> Vec<(u64, u64, u32)> {
     let seconds = |ns: u64| ns / 1_000_000_000;
     let arrivals = replay.arrivals.iter();

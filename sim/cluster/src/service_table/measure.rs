@@ -48,7 +48,6 @@ pub const CLOSED_NS: [f64; 2] = [0.5e9, 2e9];
 /// See [`CLOSED_NS`].
 pub const CLOSED_BATCHES_MIN: f64 = 25.0;
 
-/// Device time of a training alone, and of batches alone.
 const ALONE_NS: u64 = 5_000_000_000;
 
 const SEED: u64 = 1;
@@ -95,7 +94,6 @@ pub enum MeasureError {
 pub struct Bench {
     experiment: Experiment,
     traces: HashMap<(&'static str, u32), Arc<Trace>>,
-    /// Mean time of a batch alone, ns.
     batch_ns: HashMap<(usize, u32), f64>,
 }
 
@@ -211,7 +209,6 @@ trace = {{ kernel_us = 1 }}
         Ok(self.experiment.run(&mut NoObserver)?)
     }
 
-    /// Requests at random, in the closed loop's batches.
     fn open(&mut self, requests: u32) -> Result<Outcome, MeasureError> {
         let job = &mut self.experiment.jobs[SERVICE];
         job.arrivals = Arrivals::Poisson {
@@ -241,7 +238,6 @@ trace = {{ kernel_us = 1 }}
         Ok(ns)
     }
 
-    /// Makes the service's job a closed loop of batches.
     fn put_service(
         &mut self,
         service: usize,
@@ -282,7 +278,6 @@ trace = {{ kernel_us = 1 }}
     }
 }
 
-/// Mean, ns, and 99th percentile, ms, of batches in a closed loop.
 fn times_of(
     outcome: &Outcome,
     served: &'static Service,
@@ -296,7 +291,6 @@ fn times_of(
     Ok((1e9 / job.per_s(), p99_ns as f64 / 1e6))
 }
 
-/// The share of `all` requests that took longer than the target or were not answered.
 fn late(open: &Outcome, all: usize, slo_ms: f64) -> f64 {
     let slo_ns = (slo_ms * 1e6) as u64;
     let latencies = &open.jobs[SERVICE].latencies_ns;

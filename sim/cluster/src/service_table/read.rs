@@ -7,7 +7,6 @@ use serde::Deserialize;
 use super::{BATCHES, Cell, SERVICES, SHARES_PCT, ServiceTable, TRAININGS, cell_index};
 use crate::table::{TableError, listed, named, none_missing, once, read_rows, there};
 
-/// A row, in the order of the columns.
 #[derive(Debug, Deserialize)]
 struct Row {
     service: Option<String>,

@@ -37,15 +37,13 @@ pub(super) struct Learnt {
     learner: Learner,
     sampled: Known,
     known: Known,
-    /// By service, which of the unseen trainings were not measured beside it.
     unmeasured: Vec<Vec<usize>>,
     has_time: bool,
     learning: Learning,
 }
 
 impl Learnt {
-    /// Knowledge before any training ran. `has_time`: the time of an iteration alone is known of
-    /// all.
+    /// Knowledge before any training ran. `has_time`: times of iterations alone are known of all.
     pub(super) fn new(
         table: &ServiceTable,
         sampled: &Known,
@@ -62,7 +60,6 @@ impl Learnt {
             learning,
         };
         for service in 0..SERVICES.len() {
-            // Unpredicted trainings are unknown.
             for training in UNSEEN {
                 for batch in 0..BATCHES.len() {
                     learnt.known.clear(place(service, training, batch));
@@ -84,8 +81,7 @@ impl Learnt {
         self.unmeasured[service].contains(&training)
     }
 
-    /// That training runs beside that service. Returns whether a first measurement changed the
-    /// knowledge.
+    /// That training runs beside that service. Returns whether a first measurement was made.
     pub(super) fn handle_runs(
         &mut self,
         table: &ServiceTable,
@@ -108,8 +104,7 @@ impl Learnt {
     fn push(&mut self, table: &ServiceTable, service: usize, training: usize) {
         let samples = BATCHES.map(|batch| sample(table, (service, training, batch), self.has_time));
         for sample in samples.into_iter().flatten() {
-            // A table whose numbers cannot be learnt leaves pairs unknown, and nothing starts
-            // there.
+            // An unlearnable table leaves pairs unknown, and nothing starts there.
             let _: Result<(), _> = self.learner.push(sample);
         }
     }

@@ -2,7 +2,6 @@
 //! fraction of a second. They carry no zone. A trace in local time therefore has an hour twice, or
 //! lacks one, where daylight saving changed.
 
-/// The form that [`civil_ns`] reads, for errors.
 pub(super) const FORM: &str = "YYYY-MM-DD HH:MM:SS, or with a fraction, from 1970 to 2199";
 
 /// Nanoseconds from 1970-01-01 00:00:00 to this time, both on the same clock.
@@ -27,8 +26,7 @@ pub(super) fn civil_ns(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000_000 + fraction)
 }
 
-/// Sorts rows by time, those of one time as they were; `set` gives each row the seconds from the
-/// earliest.
+/// Sorts rows by time, stably; `set` gives each row the seconds from the earliest.
 pub(super) fn since_first<T>(mut rows: Vec<(i64, T)>, set: impl Fn(&mut T, f64)) -> Vec<T> {
     rows.sort_by_key(|&(ns, _)| ns);
     let first_ns = rows.first().map_or(0, |&(ns, _)| ns);

@@ -133,7 +133,6 @@ type Jobs = Pairs<ScaledType, Measurements>;
 /// The members of an object in their order. A repeated name is refused.
 struct Pairs<K, V>(Vec<(K, V)>);
 
-/// The throughputs of a job, alone and beside each other.
 struct Measurements(Vec<Measurement>);
 
 struct Rate(f64);
@@ -278,8 +277,8 @@ impl Visitor<'_> for RateVisitor {
     }
 }
 
-/// A job as Python writes a tuple of a string and a number. A name with quotes or backslashes,
-/// which Python writes in another way, is refused.
+/// A job as Python writes a tuple; a name with quotes or backslashes, written otherwise, is
+/// refused.
 fn scaled_type(text: &str) -> Option<ScaledType> {
     let (job_type, scale_factor) = text
         .strip_prefix("('")?

@@ -182,7 +182,6 @@ pub fn allocations(file: &str, bytes: &[u8]) -> Result<Vec<Allocation>, TraceErr
     })
 }
 
-/// The pod with the columns of the longer list.
 fn with_more(pod: Pod, row: &Row<'_>, columns: &[Column; 6]) -> Result<Pod, TraceError> {
     let [spec, qos, phase, creation, deletion, scheduled] = columns;
     let created_s = row.number(creation, SECONDS_MAX)?;

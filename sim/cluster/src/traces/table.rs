@@ -9,7 +9,6 @@ use csv::{ReaderBuilder, StringRecord};
 
 use super::{ROWS_MAX, TraceError};
 
-/// A table whose first record has been read.
 pub(super) struct Table<'a> {
     source: Source<'a>,
     known: &'a str,
@@ -74,7 +73,6 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// Whether the first record has a cell of this name.
     pub(super) fn names(&self, name: &str) -> bool {
         self.first.iter().any(|cell| cell == name)
     }
@@ -135,7 +133,6 @@ impl<'a> Table<'a> {
         self.first.len()
     }
 
-    /// The error of a header that no known form has.
     pub(super) fn refuse_header(&self, problem: impl Into<String>) -> TraceError {
         let header: Vec<&str> = self.first.iter().collect();
         TraceError::Header {
@@ -147,7 +144,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The error of a table whose number of columns no known form has.
     pub(super) fn refuse_width(&self, widths: &str) -> TraceError {
         if self.first.iter().all(is_name) {
             return self.refuse_header("is of another form");
@@ -205,7 +201,6 @@ impl Row<'_> {
         &self.record[column.at]
     }
 
-    /// A cell that must not be empty.
     pub(super) fn text(&self, column: &Column) -> Result<String, TraceError> {
         match self.cell(column) {
             "" => Err(self.refuse(column, "a text that is not empty")),
@@ -286,7 +281,6 @@ impl Source<'_> {
     }
 }
 
-/// The text of a file, without its byte order mark.
 pub(super) fn text_of<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, TraceError> {
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     std::str::from_utf8(bytes).map_err(|error| TraceError::NotText {
@@ -315,7 +309,6 @@ fn is_name(cell: &str) -> bool {
     cell.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// The start of a text, short enough for a message.
 pub(super) fn cut(text: &str) -> String {
     match text.char_indices().nth(FOUND_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),

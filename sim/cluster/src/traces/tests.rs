@@ -151,7 +151,6 @@ fn every_reader_refuses_the_header_of_another_form_in_a_sentence() {
         .filter(|(header, _)| !header.contains(['{', '\t']));
     for (header, _) in headers.filter(|(header, _)| !header.starts_with("j,")) {
         for (known, reader) in &forms {
-            // The two forms of pods have one reader.
             if known == header || known.starts_with("name,") && header.starts_with("name,") {
                 continue;
             }

@@ -28,7 +28,6 @@ pub(super) struct BeJob {
     pub(super) published: Terms,
     pub(super) wait: Option<Wait>,
     held_since_ns: Option<u64>,
-    /// As `in_flight`, for copies.
     pub(super) copies_ns: VecDeque<u64>,
     /// A launch was made and not tried yet; valid only while no thread waits.
     pub(super) is_fresh: bool,
@@ -46,7 +45,6 @@ pub(super) struct Terms {
 pub(super) struct Wait {
     /// When it goes without a lease.
     pub(super) end_ns: u64,
-    /// When it runs again after a wake-up.
     pub(super) retry_ns: u64,
 }
 
@@ -157,7 +155,6 @@ impl BeJob {
         is_gated
     }
 
-    /// When one of its threads acts at the gate; 0: now.
     pub(super) fn tries_ns(&self) -> u64 {
         match self.wait {
             None if self.is_fresh => 0,
@@ -239,8 +236,7 @@ impl BeJob {
         }
     }
 
-    /// Everything up to `seq` was seen complete, between both polls; returns whether a waiting
-    /// thread rings the daemon.
+    /// Launches to `seq` were seen complete, between both polls; returns whether a waiter rings.
     pub(super) fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
         if let Some(learner) = &mut self.learner {
             learner.handle_complete(seq, (after_ns, by_ns), epoch);

@@ -17,7 +17,6 @@ pub(super) struct UnderWay {
     pub(super) op: Op,
 }
 
-/// A future in which only one best-effort launch goes.
 pub(super) struct Ahead<'a> {
     plan: &'a Plan,
     host: &'a HostModel,
@@ -25,9 +24,7 @@ pub(super) struct Ahead<'a> {
     hp: ClientId,
     stream: StreamId,
     thread: Thread,
-    /// Best-effort launches in the order in which they reach the device.
     under_way: VecDeque<UnderWay>,
-    /// Best-effort kernels that are not complete.
     be_left: u64,
     lag_ns: u64,
 }
@@ -78,8 +75,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// The greatest lag of the high-priority job, ns; `None` if that is above `lag_ns_max`, or one
-    /// of its requests would end later than it may.
+    /// The high-priority job's greatest lag, ns; `None` above `lag_ns_max` or if a request is late.
     pub(super) fn lag_ns(mut self, lag_ns_max: u64) -> Option<u64> {
         let mut completions = Vec::new();
         loop {

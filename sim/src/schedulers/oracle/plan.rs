@@ -25,7 +25,6 @@ pub(in crate::schedulers) struct Plan {
 
 #[derive(Debug, Default)]
 struct Alone {
-    /// When each step reached the device, started and was complete.
     there_ns: Vec<u64>,
     started_ns: Vec<u64>,
     complete_ns: Vec<u64>,
@@ -91,7 +90,6 @@ impl Plan {
         }
     }
 
-    /// A request's solo duration, without waiting for another.
     pub(in crate::schedulers) fn request_ns(&self) -> u64 {
         self.end_ns
     }
@@ -138,7 +136,6 @@ impl Plan {
         now_ns.saturating_sub(self.planned_start_ns(request, now_ns))
     }
 
-    /// The rest of a solo request of which `done` steps are complete.
     pub(super) fn left_ns(&self, done: usize) -> u64 {
         let done_ns = done.checked_sub(1).map_or(0, |step| self.complete_ns[step]);
         self.end_ns.saturating_sub(done_ns)
@@ -215,7 +212,6 @@ fn pauses(alone: &Alone, host: &HostModel, device_gap_ns: u64, late_ns: u64) -> 
     pauses_ns
 }
 
-/// One request alone on the device from time 0.
 fn alone(experiment: &Experiment, host: &HostModel, ops: &[Op]) -> Alone {
     let mut gpu = Gpu::new(experiment.device.clone(), experiment.gpu);
     let context = gpu.create_context();
