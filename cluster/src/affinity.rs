@@ -1,13 +1,10 @@
 //! How well inference tasks share a GPU, from properties of their models (`OLTunes` 2025, sections
-//! 2.2 and 3.4.2).
-//!
-//! Two numbers per model decide. Its *ratio* compares how many of its kernels reach half of the
-//! GPU's arithmetic throughput with how many reach half of its memory throughput (equation 1). Its
-//! [`Variant`] is the small or the large one of its family. Models of different ratio, and a small
-//! one beside a large one, hinder each other less. Scores are 0 to 100.
+//! 2.2 and 3.4.2). Two numbers per model decide. Its *ratio* compares how many of its kernels reach
+//! half of the GPU's arithmetic throughput with how many reach half of its memory throughput
+//! (equation 1). Its [`Variant`] is the small or the large one of its family. Models of different
+//! ratio, and a small one beside a large one, hinder each other less. Scores are 0 to 100.
 //!
 //! # What is chosen here
-//!
 //! - **No kernel of one kind.** The paper says that then "only the number of non-zero kernels" is
 //!   considered. Without memory-bound kernels the ratio is the number of compute-bound ones.
 //!   Without compute-bound kernels that would make the most memory-bound model the most

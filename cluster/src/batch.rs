@@ -6,7 +6,6 @@
 //! memory is bytes.
 //!
 //! # What is chosen here
-//!
 //! - **A task that does not fit** waits on. Algorithm 2 tries it again until the window ends.
 //! - **A batch that could not be deployed** goes into the LC queue, TO tasks too, as written. The
 //!   paper does not say how much its priority rises: each failure halves the number that orders.

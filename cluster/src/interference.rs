@@ -1,14 +1,12 @@
 //! How fast jobs run beside each other on one GPU.
 //!
 //! # The model
-//!
 //! Alone, a job uses d of a GPU (its demand, 0 to 1) at speed 1. With a share s of the GPU it runs
 //! at min(S, s ⁄ d): with more than its demand it gains, up to S ([`Pairs::speed_max`]). Beside a
 //! neighbour that uses half of the GPU a job *keeps* a part q of its speed ([`Pairs`]), and 1 − 2
 //! s' (1 − q) beside one that uses s'. The parts of several neighbours are multiplied.
 //!
 //! # The shares
-//!
 //! Best-effort jobs together get x of the GPU: first their floors, the rest in proportion to what
 //! they want beyond them. High-priority jobs share what is left in proportion to their demands. x
 //! is as large as best-effort jobs can use without making a high-priority job slower than it needs,

@@ -1,9 +1,7 @@
-//! Which job runs on which GPU: placement as pure code.
-//!
-//! A cluster is an [`Inventory`] of nodes and their GPUs, and a [`View`] of what is free on them. A
-//! policy ([`Placement`]) gets the view, a job and the time, and answers with a [`Decision`]: these
-//! GPUs, wait, or never. The caller carries it out ([`View::place`]) and reports the job's end
-//! ([`View::release`]).
+//! Which job runs on which GPU: placement as pure code. A cluster is an [`Inventory`] of nodes and
+//! their GPUs, and a [`View`] of what is free on them. A policy ([`Placement`]) gets the view, a
+//! job and the time, and answers with a [`Decision`]: these GPUs, wait, or never. The caller
+//! carries it out ([`View::place`]) and reports the job's end ([`View::release`]).
 //!
 //! | module | noun |
 //! |---|---|

@@ -1,12 +1,10 @@
 //! For how long, and up to how many tasks, a batch of inference tasks is collected (`OLTunes` 2025,
-//! Table 4, Algorithm 3 and section 3.4.1). Times are in ms, as the paper's.
-//!
-//! A batch that is not full is deployed when the window W has passed since its first task. W
-//! shrinks while latency-critical tasks are more than ρ of those that wait, and grows otherwise. A
-//! batch that could not be deployed shortens W and makes batches smaller.
+//! Table 4, Algorithm 3 and section 3.4.1). Times are in ms, as the paper's. A batch that is not
+//! full is deployed when the window W has passed since its first task. W shrinks while
+//! latency-critical tasks are more than ρ of those that wait, and grows otherwise. A batch that
+//! could not be deployed shortens W and makes batches smaller.
 //!
 //! # What is chosen here
-//!
 //! - **First W**: not published; [`Limits::initial_ms`].
 //! - **No task waits**: the share is 0/0. W holds.
 //! - **Feedback**: steps are not published. W loses one step and batches one of at least one task.

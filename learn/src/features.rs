@@ -8,10 +8,8 @@
 //! Numbers are scaled by the schema's range, low to 0 and high to 1, and clamped: a learnt range
 //! would change what weights mean while they are learnt. A missing value, and a value of a category
 //! that was never learnt, have no column in a sparse row. In a dense row a missing number is -1, so
-//! that a tree can distinguish it from the lowest.
-//!
-//! No field may name the sample itself: its value is new each time, so it says nothing of the next
-//! one, and it fills the columns.
+//! that a tree can distinguish it from the lowest. No field may name the sample itself: its value
+//! is new each time, so it says nothing of the next one, and it fills the columns.
 
 use std::collections::BTreeMap;
 

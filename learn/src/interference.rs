@@ -9,7 +9,6 @@
 //! that. Latencies have any unit of time, the same everywhere; times of iterations are ms.
 //!
 //! # Features
-//!
 //! - The neighbours' layers by kind ([`Neighbours::layers`]), as ln(1 + n): the step from none to
 //!   one is greater than that from 50 to 51. Of several trainings layers are summed (section 5.5).
 //! - The batch of the service, as its logarithm.
@@ -22,7 +21,6 @@
 //! There are no names: for two trainings with equal features a model predicts the same.
 //!
 //! # Targets
-//!
 //! Latencies are divided by the service's own alone with that batch, which is known of each
 //! service, and then have logarithms: slopes come out below 0 by construction, and an error is
 //! relative. The knee's share is learnt as it is. A slope nearer to 0 than [`SLOPE_MIN`] counts as
@@ -38,7 +36,6 @@
 //! its batch than what was learnt.
 //!
 //! # In the background
-//!
 //! [`Learner`] keeps samples and models of all services. [`Learner::refit`] gives a snapshot for
 //! any thread to [`Refit::run`], and [`Learner::swap`] takes the result. The kept samples give the
 //! same model in any order; their order of arrival decides which are kept ([`Learner::push`]).

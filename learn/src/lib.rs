@@ -1,7 +1,6 @@
 //! Models that predict how fast a job will be: on a GPU, with a batch, beside neighbours that it
 //! has never met. Pure code: no I/O, no clock, no threads. Randomness has a seed, so the same
 //! samples in the same order give the same model.
-//!
 //! - [`forest`]: a random forest, fitted to all samples at once.
 //! - [`interference`]: the latency of a service beside trainings, from their layers (Mudi).
 //! - [`fm_ftrl`]: a factorization machine, learnt sample by sample.

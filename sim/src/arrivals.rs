@@ -1,10 +1,8 @@
 //! Arrival times of requests: closed loop, Poisson, in bursts, uniform, or read from a file. The
 //! simulator and the replay program for the software GPU share this source, so that equal seeds
 //! mean equal arrivals in both, in every phase and under every policy. Times are ns from the run's
-//! start.
-//!
-//! Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload (absolute ms
-//! per task), or an absolute time in seconds per line.
+//! start. Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload
+//! (absolute ms per task), or an absolute time in seconds per line.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -4,11 +4,9 @@
 //! constants, so that arrivals are a run's only randomness.
 //!
 //! # Sources of the defaults
-//!
 //! Timelines of the PyTorch profiler: ResNet-50 training on a V100 (2021), AlexNet on an A100
 //! (2023), BERT and a small language model on H100 (2025). A profiler slows the host: its times are
 //! upper bounds.
-//!
 //! - `launch_gap_ns`, 5 000: one `cudaLaunchKernel` takes 3 to 9 us; between launches of eager
 //!   PyTorch at least 11 us. 5 us is the stand-in driver's charge for a call, so that simulator and
 //!   demo agree. Orion's operators last 15 us or more on average, so threads run ahead.

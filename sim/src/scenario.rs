@@ -2,9 +2,8 @@
 //! key; `examples/scenario.toml` is a complete file. An invalid file is refused with all its
 //! faults, each with place, value and the nearest valid value, before any run. Unreadable keys and
 //! values are reported together; without any, conflicts are reported. Relative paths in a file
-//! start at the file's folder.
-//!
-//! A file becomes a [`Scenario`] for each combination of its sweep, in order, with a run per seed.
+//! start at the file's folder. A file becomes a [`Scenario`] for each combination of its sweep, in
+//! order, with a run per seed.
 
 mod job;
 mod parse;

@@ -1,6 +1,5 @@
 //! Pillion's placement: the least predicted risk for promises, then the least of the cluster spent,
 //! then the least energy for the work.
-//!
 //! 1. **Risk**: the sum of what the GPU's jobs would fall short by, in thousandths of a speed.
 //!    High-priority jobs: of the speeds that they need ([`Sharer::need`]) if best-effort jobs had
 //!    only their floors, the worst that a gate can be driven to, so a place without risk stays so

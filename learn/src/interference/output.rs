@@ -2,14 +2,12 @@
 //! neighbours add to it by the method that does best on networks left out.
 //!
 //! # The level
-//!
 //! How a latency depends on the batch is the service's own property, known wherever that batch was
 //! measured beside anything. So the level is the mean over all samples of a batch, between two
 //! batches the straight line over the logarithm of the batch, beyond the outer ones the nearest.
 //! Methods see the rest.
 //!
 //! # The choice
-//!
 //! Rows of one network differ by their batch alone, so random rows left out would be near copies of
 //! learnt ones, and the method that memorises best would win. Whole *networks* are left out
 //! instead, one after the other. A method that does not lower the mean's squared error by a tenth

@@ -1,6 +1,5 @@
 //! How much of a cluster can be allocated: jobs arrive until they ask for more than there is, and
 //! none ever leaves (FGD, USENIX ATC'23, section 6; the "inflation" of its authors' simulator).
-//!
 //! 1. The jobs of a trace are shuffled; rows of it, drawn again at random, follow until all jobs
 //!    together ask for [`Inflation::target`] of the cluster's GPUs. (Of a trace that asks for more,
 //!    jobs are removed at random.)

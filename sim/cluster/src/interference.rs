@@ -8,7 +8,6 @@
 //! divisions of the nine show how much the choice of these five matters.
 //!
 //! # What is judged
-//!
 //! - *Fit*: the two lines fitted at six or seven shares, against the table at all nine, and at
 //!   those that the lines were not fitted to: means of relative errors. No model is involved.
 //! - *Numbers*: |predicted − fitted| ⁄ fitted of both slopes, and of share and p99 at the knee,

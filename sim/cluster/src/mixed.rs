@@ -1,7 +1,6 @@
 //! A cluster's weeks of trainings and inference, made of recorded parts: no available trace of such
 //! a cluster has demands, lengths and classes together (GPUColo's 57 days of Alibaba's PAI are
 //! unavailable).
-//!
 //! - *Trainings* have arrivals, lengths and numbers of GPUs of a recorded trace (Philly), each row
 //!   repeated [`Mixed::training_copies`] times, up to [`JITTER_S`] apart, lengths times
 //!   [`Mixed::training_lengths`].

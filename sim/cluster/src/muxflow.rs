@@ -8,7 +8,6 @@
 //! service.
 //!
 //! # What is chosen here
-//!
 //! - Every training has one GPU, whatever Philly's job had: the paper counts as many trainings as
 //!   the virtual cluster has jobs. Its time alone is what the job took.
 //! - Its network is drawn by the seed, each of the four as often.

@@ -8,7 +8,6 @@
 //! `examples/muxflow_table.rs` writes the file.
 //!
 //! # What differs from the publication
-//!
 //! - The services are three "deployed over hundreds of GPUs at `ByteDance`", with recorded rates of
 //!   20 to 190 requests a second. Here they are networks that the paper names, at rates in that
 //!   range which keep the GPU busy for 20, 40 and 60 % of the time alone ([`LOADS_PCT`]). Requests

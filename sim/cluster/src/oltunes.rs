@@ -14,7 +14,6 @@
 //! | `NAME@PART` | an ablation |
 //!
 //! # What is chosen here
-//!
 //! - [`LOADS`], [`SPAN_S`], and the batches and deadlines of `requests`.
 //! - **Energy**: ∫ P dt of all eight GPUs, all on until [`DRAIN_S`] after the last request could
 //!   arrive, with P linear in the SMs in use between rest and board power. Work after the horizon

@@ -8,7 +8,6 @@
 //! [`measure`] computes them, and `examples/oltunes_table.rs` writes the file.
 //!
 //! # What differs from the publication
-//!
 //! - The paper's GPT-2 has 1.5 billion parameters. Here it is the workload `gpt-1.3b-prefill`, a
 //!   decoder of 1.3 billion that reads a prompt of 512 tokens for each input.
 //! - Table 6 says "Base, medium" of BERT. Medium is taken to be Google's BERT-medium, of 8 layers
@@ -23,7 +22,6 @@
 //!   tasks that need more than there is are in the table as well.
 //!
 //! # Terms and units
-//!
 //! A GPU and a model are named by their places in the lists. A task is a model with a batch, in
 //! inputs that are answered together. All compute in 32 bits on the ordinary units, "full
 //! precision" in Table 6. The speed that a task keeps is ÷ alone on the whole GPU, 0 to 1; it runs

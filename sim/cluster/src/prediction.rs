@@ -2,7 +2,6 @@
 //! ([`crate::traces::gavel`]), as OLTunes predicts latency and throughput.
 //!
 //! # Samples
-//!
 //! | target | samples | which |
 //! |---|---|---|
 //! | [`Target::LogThroughput`] | 1 958 | log of steps per second, alone (77) or beside (1 881) |
@@ -14,14 +13,12 @@
 //! rate of 0) are left out.
 //!
 //! # Features
-//!
 //! Of the job and of the one beside it: the name of its network, its batch, as a category and as a
 //! logarithm. Of the GPU: its name, and its peaks, as logarithms. The number of GPUs, and whether
 //! they are in several machines. No field names a sample, nor a job type: a network and a batch are
 //! two fields, so both may be known of a job that was never seen.
 //!
 //! # What is judged
-//!
 //! Samples arrive in a seeded random order. [`play`] predicts each before it is learnt; at some
 //! counts the predictor, as it stands, predicts all samples that have not arrived yet. [`unseen`]
 //! keeps all samples of one network, or of one GPU, from the predictor. Forests are fitted on a

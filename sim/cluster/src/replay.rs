@@ -1,6 +1,5 @@
 //! A recorded trace as the jobs that the simulator plays. By form, the arrival of a job, and its
 //! time alone:
-//!
 //! - openb: `creation_time`; from `scheduled_time` to `deletion_time`. Class: `LS` is
 //!   high-priority, others are best-effort. Part of a GPU: `gpu_milli`.
 //! - Philly: `timestamp`; `duration`. Tiresias: `submit_time`; `duration`.
@@ -10,7 +9,6 @@
 //! - PAI's tasks: `start_time`; to `end_time`. Part of a GPU: `plan_gpu` %, of each instance.
 //!
 //! Jobs of all forms but openb are best-effort; of all but openb and PAI they have whole GPUs.
-//!
 //! - Best-effort jobs make progress from [`FLOOR_MILLI`] on, and have no promise. High-priority
 //!   jobs have one if [`Options::slo_milli`] says so.
 //! - A gang may lie on several nodes, but for openb's pods, each of which runs on one node.

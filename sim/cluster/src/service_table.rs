@@ -9,7 +9,6 @@
 //! cells, [`measure`] computes them, and `examples/pair_table.rs` writes the file.
 //!
 //! # What differs from Mudi
-//!
 //! - Table 3 trains VGG16 and ResNet-50 on images of 32 x 32 in batches of 512 and 1024. The
 //!   built-in workloads have these networks at 224 x 224 only, where such batches need about the
 //!   memory of the GPU or more. Both have the workload's default batch. The other trainings have
@@ -23,7 +22,6 @@
 //! - Memory is not modelled; Mudi swaps it.
 //!
 //! # Terms and units
-//!
 //! A share is a part of the SMs, 0 to 1. `late` is the share of all requests, answered or not, that
 //! take longer than the service's target. Requests arrive at random, [`REQUESTS_PER_S`] a second.
 //! The time of a *request* counts from its arrival, so it includes the wait for the batch, that of

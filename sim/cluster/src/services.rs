@@ -3,7 +3,6 @@
 //! Trainings of nine types ([`TRAININGS`]) arrive by a recorded trace whose times are divided by
 //! 80, wait in the order of their arrival, and one at a time runs on each GPU. The table
 //! ([`ServiceTable`]) has the truth of a pair. A policy knows less:
-//!
 //! - **Latency**: the two lines that fit the 99th percentile of batches at six shares
 //!   ([`policy::latency_model`]), for each service, training and batch.
 //! - **Speed of the training**: at the same six shares, and straight lines between them.
@@ -13,7 +12,6 @@
 //! predicted to be near the service's target, each for [`TRY_S`], and keeps the first with at most
 //! [`LATE_MAX`] late requests, as measured there. Late requests meanwhile count. The orders of
 //! services:
-//!
 //! - `random`, `first-fit`: none.
 //! - `mudi-slope`: the least mean of the absolute slopes of the latency over all batches and both
 //!   lines, in ms per share. `mudi-slope-signed`: of the slopes themselves, as the paper says

@@ -1,10 +1,9 @@
 //! The online predictor on Gavel's measurements (`cluster_sim::prediction`), judged by unseen
-//! samples. The measurements are not in the repository (`testing::data`).
-//!
-//! Settings were chosen with the seeds 100 to 102 for the order of samples; the seeds here are
-//! others, but the rows are the same, so this is no holdout. Two rules were chosen when results of
-//! the seed 1 here had been seen: that the machine is served where a name is newer than the forest,
-//! and that an error far above recent ones makes a refit due (OLTunes' θ).
+//! samples. The measurements are not in the repository (`testing::data`). Settings were chosen with
+//! the seeds 100 to 102 for the order of samples; the seeds here are others, but the rows are the
+//! same, so this is no holdout. Two rules were chosen when results of the seed 1 here had been
+//! seen: that the machine is served where a name is newer than the forest, and that an error far
+//! above recent ones makes a refit due (OLTunes' θ).
 
 #[macro_use]
 extern crate testing;

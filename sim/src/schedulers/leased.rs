@@ -1,7 +1,6 @@
 //! The policies that the daemon ships, behind models of daemon and library. [`policy::Gate`] and
 //! [`policy::admits`], the very code of `pilliond` and of the launch path, decide. This file is the
 //! rest, as times and orders of events:
-//!
 //! - **High-priority launches** go at once. Each is a record, and voids earlier leases (the epoch).
 //! - **Best-effort launches** go if the job's lease admits them; they are charged. A held launch
 //!   rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes anyway.

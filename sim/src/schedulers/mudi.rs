@@ -1,7 +1,6 @@
 //! `mudi`: the batch of high-priority requests and the shares of the SMs with which best-effort
 //! jobs are fastest while requests keep a target: Mudi (EuroSys'25), sections 4 and 5.3, of the
 //! modules [`policy::latency_model`] and [`policy::tuner`], whose texts state the differences.
-//!
 //! - *Beforehand* the p99 of each batch is sampled at six shares Δ of the high-priority job, one
 //!   batch after the other beside the best-effort jobs, which have the rest. (The paper predicts it
 //!   for unseen trainings; that is not built.)

@@ -8,7 +8,6 @@
 //! promise, which only a clairvoyant scheduler can make.
 //!
 //! # The promise
-//!
 //! Solo, request r starts at s(r) = max(arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]); late by
 //! ```text
 //! own(r)   = 1 % of (e(r) − a(r))
@@ -20,9 +19,7 @@
 //! less its remaining pauses, in which the device waits for the host's next launch.
 //!
 //! # Each decision
-//!
 //! An HP launch goes at once. A BE launch goes iff it keeps the promise and is worth its price:
-//!
 //! 1. No HP work is in flight, and all BE work and this kernel, one after another with the device's
 //!    gaps between them and half as long again, ends before HP's next request: it goes.
 //! 2. Else the future is simulated on a copy of the device ([`ahead`]), with all work in flight,
@@ -40,7 +37,6 @@
 //! several clients, each decision begins with the client after the one served last.
 //!
 //! # What it does not bound
-//!
 //! The promise is for *every* request, and each decision is made once, for one kernel, at a price.
 //! Others promise nothing and are judged at their 99th percentile, so that one may rank above it.
 //! Beside training, with 25 requests of Orion's BERT and a launch every 30 µs, `temporal` let 1 or

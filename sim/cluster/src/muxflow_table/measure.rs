@@ -1,6 +1,5 @@
 //! Cells of the table, computed by the simulator of one GPU. A mechanism is run by a policy of
 //! `pillion simulate` ([`Mechanism::scenario`]):
-//!
 //! - time-sharing: time slices, `none`. Each job has its turns, whatever it is.
 //! - pb-time-sharing: time slices, `temporal`. The training launches only while the service is
 //!   idle, and has at most 2.5 % of a request in flight, or one kernel.

@@ -1,12 +1,10 @@
 //! What a policy knows of latencies: a predictor that learns them as they are measured
-//! ([`learn::predictor`]), a factorization machine and a forest of which the better is served.
-//!
-//! "At least a small amount of historical execution data must exist" (section 3.3.2): the predictor
+//! ([`learn::predictor`]), a factorization machine and a forest of which the better is served. "At
+//! least a small amount of historical execution data must exist" (section 3.3.2): the predictor
 //! starts with [`HISTORY`] settings alone, drawn by the seed. Later samples are runs of the
 //! comparison, slowed by their neighbours.
 //!
 //! # What is chosen here
-//!
 //! - **Thinning**: of each setting the first [`LEARN_ALL`] runs are learnt, then every
 //!   [`LEARN_EVERY`]th.
 //! - **Refresh**: a prediction is used for the next [`FRESH`] samples, also across a refit of the

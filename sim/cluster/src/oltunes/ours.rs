@@ -1,5 +1,4 @@
 //! Pillion's policy: `OLTunes`' prediction, affinity and objective, with three changes.
-//!
 //! 1. **Deadlines decide when.** A latency-critical task (LC) is in no window. It starts at once on
 //!    a GPU that is predicted to answer it in time, and waits only while none is free and one that
 //!    will be is predicted to be still in time. LC tasks start in the order of their deadlines;

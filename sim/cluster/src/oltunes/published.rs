@@ -1,7 +1,6 @@
 //! `OLTunes` as published, with the readings of `cluster`'s modules of it.
 //!
 //! # What is chosen here
-//!
 //! - **Several batches at once.** Algorithm 2 has one batch; the scenario of section 3.4.4 has
 //!   several in one window, each for a GPU. Here every GPU that may have a batch has one, and the
 //!   window of each counts from its first task.

@@ -1,7 +1,6 @@
 //! Numbers of the table, computed by the simulator of one GPU. A framework takes 10 us from launch
-//! to launch, as in [`crate::muxflow_table`]; clocks are fixed, and nothing is random.
-//!
-//! *Alone.* One batch after the other under MPS with the share as its percentage.
+//! to launch, as in [`crate::muxflow_table`]; clocks are fixed, and nothing is random. *Alone.* One
+//! batch after the other under MPS with the share as its percentage.
 //!
 //! *In pairs.* Both tasks run one batch after the other under the mechanism ([`Mechanism`]). After
 //! [`WARM_UP_NS`], in which policies learn, the work that each does in a window of time is counted:

@@ -1,9 +1,7 @@
-//! Cells of the service table, computed by the simulator of one GPU.
-//!
-//! *How the GPU is shared.* Under MPS, the service has the first SMs and the training the others, a
-//! hundred per cent together, as Mudi has it (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` of both). That is
-//! `gslice` without a target, by which the policy `mudi` samples its latency model too. Memory
-//! bandwidth belongs to both.
+//! Cells of the service table, computed by the simulator of one GPU. *How the GPU is shared.* Under
+//! MPS, the service has the first SMs and the training the others, a hundred per cent together, as
+//! Mudi has it (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` of both). That is `gslice` without a target, by
+//! which the policy `mudi` samples its latency model too. Memory bandwidth belongs to both.
 //!
 //! *How they compute.* On matrix units, in 16 bits. Mudi's PyTorch 1.9 multiplies on an A100's
 //! matrix units by default (TF32). On the ordinary units four of the six services cannot keep up

@@ -1,6 +1,5 @@
 //! The jobs that the authors of *Tiresias* ran on their test bed. Origin:
 //! github.com/SymbioticLab/Tiresias, simulator/60_job.csv (NSDI 2019). Licence: Apache-2.0.
-//!
 //! Columns: `job_id,num_gpu,submit_time,iterations,model_name,duration,interval`. All times are in
 //! seconds; an interval is from the submission of its job to that of the next. Muri's traces have
 //! these columns too, but in milliseconds, so that a header with `iteration_time` is refused.
