@@ -125,7 +125,6 @@ impl Queues {
         Some(arrived_ns)
     }
 
-    /// The oldest task that arrived by `until_ns`, of those that fit.
     fn take_overdue(&mut self, until_ns: u64, fits: impl Fn(&Task) -> bool) -> Option<Task> {
         let overdue = self.ages.range(..=(until_ns, u64::MAX)).take(TRIED_MAX);
         let mut keys = overdue.map(|(_, key)| *key);
@@ -250,8 +249,7 @@ impl Standing {
 }
 
 /// GPUs that may have a batch, the least utilised first (`getResources` of Algorithm 3): empty or
-/// divided ones; else those with room or almost done; else the one that is expected to be ready
-/// first.
+/// divided ones; else those with room or almost done; else the one expected to be ready first.
 #[must_use]
 pub fn targets(gpus: &[Standing]) -> Vec<usize> {
     let those = |may: fn(&Standing) -> bool| {

@@ -20,9 +20,8 @@ use crate::inventory::WHOLE_MILLI;
 use crate::job::{Class, JobSpec, WorkloadId};
 use crate::view::Resident;
 
-/// S, unless an experiment says otherwise. Unpublished: GPUColo's simulator needs a job with more
-/// than its demand to be faster (its promise is 0.96 of the time alone), without saying how much.
-/// docs/cluster.md has results for others.
+/// S, unless an experiment says otherwise. Unpublished: GPUColo's simulator needs it above 1 (its
+/// promise is 0.96 of the time alone), and does not say how much. docs/cluster.md has others.
 pub const SPEED_MAX: f64 = 1.1;
 
 /// Speeds are equal that differ by less: so much is lost to rounding.

@@ -227,7 +227,6 @@ impl Profile {
 /// More memory slices than any GPU has.
 pub const MEMORY_SLICES_MAX: u32 = 8;
 
-/// The profiles of a GPU of 7 compute and 8 memory slices.
 const fn eighths(names: [&'static str; 6], memory_mib: [u32; 6]) -> [Profile; 6] {
     let [n0, n1, n2, n3, n4, n5] = names;
     let [m0, m1, m2, m3, m4, m5] = memory_mib;

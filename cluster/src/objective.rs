@@ -60,8 +60,8 @@ impl Weights {
 /// What the objective knows of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
-    /// λ: weight of latency, 0 to 1. Above 0.5 a task is latency-critical, else
-    /// throughput-oriented.
+    /// λ: weight of latency, 0 to 1. Above 0.5 a task is latency-critical (LC), else the other
+    /// (TO).
     pub lambda: f64,
     /// T, s.
     pub deadline_s: f64,

@@ -58,8 +58,7 @@ impl Part {
         (0..32).filter(move |slot| slots >> slot & 1 == 1)
     }
 
-    /// Its group of jobs on a node: 0 for a part of one GPU, else the number of GPUs; `None`
-    /// without.
+    /// Its group of jobs on a node: 0 for a part of one GPU, else the number of GPUs; or `None`.
     pub(crate) fn shape(&self) -> Option<usize> {
         let gpus = self.slots.count_ones() as usize;
         match gpus {
@@ -109,8 +108,7 @@ pub struct Candidate {
 /// A policy. Equal calls in equal order have equal answers.
 pub trait Placement {
     /// Where the job goes. `now_ns` is the time since some fixed start. A [`Decision::Wait`] lasts
-    /// until a job is released. If `candidates` is given, every considered single node is added to
-    /// it, in the order in which ties are broken.
+    /// until a job is released. `candidates` gets every considered single node, in order of ties.
     fn place(
         &mut self,
         view: &View,
@@ -142,8 +140,7 @@ pub struct Measured<'a> {
 /// By which a place on a node is better than another. An answer depends on the node's state, on the
 /// job's demands, and on what was learnt, so the search may keep it until one of them changes.
 pub trait Rule {
-    /// The best GPUs of the node for a job that holds `milli` of each, and their score; `None`: no
-    /// fit.
+    /// The best GPUs of the node for a job that holds `milli` of each, and their score, if it fits.
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
 
     /// Whether places depend on present jobs, so that an empty cluster says nothing about them.

@@ -223,8 +223,7 @@ impl Encoder {
         }
     }
 
-    /// The encoder that has learnt these names (and field numbers) in this order; None if
-    /// impossible.
+    /// The encoder that has learnt these names (with fields) in this order; None if impossible.
     pub(crate) fn restore(schema: Schema, names: Vec<(usize, String)>) -> Option<Self> {
         let mut encoder = Self::new(schema);
         for (field, name) in names {

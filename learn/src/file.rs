@@ -249,8 +249,7 @@ impl Predictor {
 
     /// The predictor of a model file, which predicts to the bit as the written one, unless more
     /// than [`Settings::samples_max`] samples arrived during a refit: the forest is then fitted to
-    /// those of its samples that are still stored. Takes as long as a refit. `file` is its name in
-    /// errors.
+    /// those of its samples that are still stored. Takes as long as a refit. `file` is for errors.
     ///
     /// # Errors
     /// See [`FileError`].

@@ -249,9 +249,8 @@ impl FmFtrl {
         &self.settings
     }
 
-    /// The prediction for a row, in the unit of the targets; 0 before the first sample. Leaves out
-    /// a feature that no sample had. Predictions are within [`DEVIATIONS_MAX`] deviations of the
-    /// mean.
+    /// The prediction for a row, in the unit of the targets, within [`DEVIATIONS_MAX`] deviations
+    /// of their mean; 0 before the first sample. Leaves out a feature that no sample had.
     ///
     /// # Errors
     /// [`RowError`] for a row that [`Self::learn`] would refuse.

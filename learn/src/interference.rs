@@ -173,8 +173,8 @@ impl Neighbours {
         }
     }
 
-    /// Whether these are the older ones, measured again. Neighbours with a time replace the same
-    /// without one, but not the other way round: knowledge is kept.
+    /// Whether these are the older ones, measured again; with a time they replace those without
+    /// one.
     fn replaces(&self, older: &Self) -> bool {
         let is_same_time = match (self.iteration_ms, older.iteration_ms) {
             (Some(one), Some(other)) => (one / other).ln().abs() < TIME_STEP,
@@ -225,8 +225,8 @@ pub struct Sample {
     pub alone_p99: f64,
     /// The fitted curve.
     pub curve: Curve,
-    /// Speed of the one training beside it, as a part of that alone, with the service at
-    /// [`SAMPLE_SHARES`]; `None` if not measured, or for several trainings.
+    /// Speeds of the one training beside it, as parts of that alone, at [`SAMPLE_SHARES`], if
+    /// measured.
     pub speeds: Option<[f64; SAMPLE_SHARES.len()]>,
 }
 
@@ -440,8 +440,7 @@ impl Number {
 pub struct Prediction {
     /// The p99 over the share. Its residual is 0, because it has no samples of its own.
     pub curve: PieceWise,
-    /// Speed of the training beside it as a part of that alone, at [`SAMPLE_SHARES`]; `None` where
-    /// no sample has speeds.
+    /// Speeds of the training beside it as parts of that alone, at [`SAMPLE_SHARES`], if learnt.
     pub speeds: Option<[f64; SAMPLE_SHARES.len()]>,
 }
 
@@ -456,8 +455,8 @@ pub struct Model {
 /// Fits the model of a service to these samples. Methods that refuse the samples are not chosen.
 ///
 /// # Errors
-/// If there is no sample, one is invalid ([`Sample::check`]) or of another service than the first,
-/// or settings are out of bounds.
+/// If there is no sample, one is invalid ([`Sample::check`]) or of another service, or settings
+/// are.
 pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, InterferenceError> {
     settings.check()?;
     for sample in samples {
@@ -666,9 +665,9 @@ impl Learner {
         }
     }
 
-    /// Takes a sample, in place of an older one of the same batch and neighbours, where times of
-    /// iterations within a tenth are the same. At [`SAMPLES_MAX`] the oldest of the network with
-    /// the most samples is forgotten. Models know of it after a refit.
+    /// Takes a sample, in place of an older one of the same batch and neighbours, if times of
+    /// iterations are within a tenth. At [`SAMPLES_MAX`] forgets the oldest of the network with the
+    /// most samples. Models know of it after a refit.
     ///
     /// # Errors
     /// See [`InterferenceError`].

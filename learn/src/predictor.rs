@@ -57,8 +57,7 @@ impl Default for Settings {
     /// first of these orders had been seen. Twenty trees predict as well as a hundred there (R²
     /// within 0.005). 99 of 100 predictions of such a forest take below 6 us at a load of 2, and 23
     /// us at 4 (benches/README.md; the target is 20). Of the 55 columns there a split looks at 36:
-    /// fewer than 24 are worse by up to .02 in R², and all of them differ by less than .01 either
-    /// way.
+    /// fewer than 24 are worse by up to .02 in R², all of them differ by less than .01.
     fn default() -> Self {
         let rates = |alpha, l2| Rates {
             alpha,
@@ -338,8 +337,7 @@ impl Predictor {
         self.counts.seen
     }
 
-    /// The prediction for these values, one for each field of the schema; None before the first
-    /// sample.
+    /// The prediction for these values, one for each field; None before the first sample.
     ///
     /// # Errors
     /// [`PredictorError::Value`].
@@ -402,9 +400,8 @@ impl Predictor {
         }
     }
 
-    /// The learner for one row: the machine, where a name is newer than the forest. Trees would
-    /// take the row for one without a name, and end in an unrelated leaf; the machine leaves the
-    /// name out, or has begun to learn it.
+    /// The learner for one row: the machine, where a name is newer than the forest. Trees would end
+    /// in an unrelated leaf; the machine leaves the name out, or has begun to learn it.
     fn served_for(&self, values: &[Value<'_>], row: &[(u32, f64)]) -> Learner {
         if self.forest_knows(values, row) {
             self.served()
@@ -492,8 +489,7 @@ impl Predictor {
         self.counts.seen - self.samples.len() as u64
     }
 
-    /// The stored samples of the forest, all unless more arrived during a refit: the number of the
-    /// first, their count, and columns.
+    /// The forest's stored samples (fewer if more arrived during a refit): first, count, columns.
     pub(crate) fn fitted(&self) -> Option<(u64, usize, u32)> {
         let fitted = self.forest.as_ref()?;
         let first = fitted.first.max(self.first());
@@ -637,7 +633,6 @@ pub const KEEP: f64 = 0.9946;
 /// Samples at which machine and forest are compared before the forest is served.
 pub const COMPARED_MIN: u64 = 16;
 
-/// New samples before a refit that is due by growth.
 const REFIT_SAMPLES_MIN: usize = 16;
 
 const REPEATS_MAX: u64 = 64;

@@ -34,8 +34,7 @@ pub enum Arrivals {
         /// Mean rate, requests per second.
         per_s: f64,
     },
-    /// Random arrivals in bursts: a Markov-modulated Poisson process of two states that starts in
-    /// one.
+    /// A Markov-modulated Poisson process of two states: bursts, the first at once, and silences.
     Bursts {
         /// Mean rate within a burst, requests per second.
         per_s: f64,
@@ -140,8 +139,7 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals before `duration_ns`, by `seed`. Only if checked: a rate of 0 or less has no
-    /// end.
+    /// The arrivals before `duration_ns`, by `seed`. Only if checked: a rate of 0 has no end.
     #[must_use]
     pub fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.schedule_from(0, duration_ns, seed)
@@ -175,9 +173,8 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals of a file, stretched in time to a mean of `per_s` per second, and repeated.
-    /// Rounds of a list of times are a mean gap apart. `None`: they are of no file, or span no
-    /// time.
+    /// The arrivals of a file, stretched in time to a mean of `per_s` per second, and repeated,
+    /// rounds of times a mean gap apart. `None`: they are of no file, or span no time.
     #[must_use]
     pub fn stretched(&self, per_s: f64) -> Option<Self> {
         let gaps_ns: Vec<f64> = match self {
@@ -340,7 +337,6 @@ impl Schedule {
         -(1.0 - uniform).ln()
     }
 
-    /// The gap between two arrivals: the time within bursts between them, and the silences there.
     fn burst_gap_ns(&mut self, per_s: f64, on_s: f64, off_s: f64) -> u64 {
         let mut left_ns = match self.burst_ns {
             Some(left_ns) => left_ns,
@@ -485,8 +481,8 @@ mod tests {
             off_s: 2.0,
         };
         let times = all(&bursts, 1_000_000_000_000, 3);
-        // 1000 s in cycles of 2.5 s with 50 requests each: a mean of 20 000; the number and the
-        // lengths of bursts vary by a twentieth.
+        // 1000 s in cycles of 2.5 s with 50 requests: a mean of 20 000, and bursts vary by a
+        // twentieth.
         assert!((17_000..23_000).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);

@@ -31,8 +31,8 @@ pub struct ProfileErrors {
     /// The share of kernels whose duration is wrong by that factor, 0 to 1.
     #[serde(deserialize_with = "share")]
     pub wrong_share: f64,
-    /// The share of kernels, 0 to 1, reported with the opposite class, compute-bound or
-    /// memory-bound. A kernel of unknown class keeps it.
+    /// Share of kernels, 0 to 1, reported compute-bound for memory-bound or reversely; unknown ones
+    /// stay.
     #[serde(deserialize_with = "share")]
     pub flipped_share: f64,
     /// The share of kernels without a profile, 0 to 1.

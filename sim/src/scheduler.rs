@@ -203,8 +203,7 @@ pub trait Scheduler {
         None
     }
 
-    /// The rule that holds a client's first launch, for display; after a poll that did not issue
-    /// it.
+    /// The rule that holds a client's first launch, for display; called after a poll.
     fn rule(&self, client: ClientId) -> &'static str {
         let _ = client;
         "held"

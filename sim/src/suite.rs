@@ -35,7 +35,6 @@ enum Quick {
 }
 
 impl Quick {
-    /// Reduces the scenario to its first seed, and shortens it; false where nothing remains.
     fn cut(self, scenario: &mut Scenario) -> bool {
         scenario.seeds.truncate(1);
         let experiment = &mut scenario.experiment;
@@ -57,7 +56,6 @@ impl Quick {
 #[derive(Debug)]
 struct Publication {
     claims: &'static str,
-    /// Where and why its results differ from ours, in Markdown.
     why: &'static str,
 }
 

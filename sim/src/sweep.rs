@@ -23,7 +23,6 @@ use toml::de::{DeTable, DeValue};
 /// Most combinations of one file: more are a mistake in a sweep, and would be days of work.
 pub const COMBINATIONS_MAX: usize = 10_000;
 
-/// The key of a swept table with its name in results.
 const LABEL: &str = "label";
 
 const WHOLE: &str = "file";
@@ -165,7 +164,6 @@ fn parts(path: &str) -> impl Iterator<Item = String> {
     path.split('.').map(|part| part.trim().to_owned())
 }
 
-/// Sets the value at the axis' path; a table is merged over the present one.
 fn lay<'i>(
     reader: &mut Reader<'_>,
     document: &mut DeTable<'i>,

@@ -62,7 +62,6 @@ impl Side {
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
     ungated_ns: Option<u64>,
-    /// The 99th percentile and the share of best-effort work, by percentile.
     unmarked: Vec<(u64, f64)>,
 }
 

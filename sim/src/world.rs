@@ -50,7 +50,6 @@ struct Client {
     batches: Vec<(u32, Prepared)>,
     batch: u32,
     more_arrivals_ns: Vec<u64>,
-    /// A pending restart of its process, at the end of the current request.
     restart: Option<Restart>,
     schedule: Schedule,
     stream: StreamId,
@@ -65,10 +64,8 @@ struct Client {
     head: usize,
     done: usize,
     issued: u64,
-    /// Steps on their way to the device, and when they arrive.
     under_way: VecDeque<(u64, usize)>,
     hold: Option<Hold>,
-    /// The copy at the head of the software queue is held.
     is_copy_waiting: bool,
     warmup_left: u32,
     /// When its process is killed; `u64::MAX` if never, or already dead.
@@ -84,7 +81,6 @@ enum Thread {
     Launching,
     InCall,
     Synchronising,
-    /// They are complete, which it notices when it acts.
     Noticing,
     Ended,
 }

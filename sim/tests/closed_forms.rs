@@ -53,8 +53,7 @@ fn a_host_slower_than_the_device_sets_the_pace() {
         ..HostModel::IDEAL
     };
     let outcome = experiment.run(&mut NoObserver).unwrap();
-    // Nine gaps, the last launch's latency, the kernel, the notice. (The gap after the last launch
-    // belongs to the next request: none is modelled.)
+    // Nine gaps, the last launch's latency, the kernel, the notice. No gap after the last launch.
     let latency_ns = 9 * 5_000 + 700 + 1_000 + 300;
     assert_eq!(outcome.jobs[0].quantiles_ns(), Some([latency_ns; 3]));
 }
@@ -117,8 +116,7 @@ fn the_mean_wait_is_that_of_an_md1_queue() {
             .map(|&ns| (ns - 1_000_000) as f64 / 1e6)
             .collect();
         let expected = load / (2.0 * (1.0 - load));
-        // The total mean's scatter is from means of long stretches, which hardly depend on each
-        // other.
+        // The total mean's scatter is from means of long stretches, which are nearly independent.
         let batches: Vec<f64> = waits.chunks_exact(waits.len() / 40).map(mean).collect();
         let found = mean(&batches);
         let squares: f64 = batches.iter().map(|b| (b - found).powi(2)).sum();

@@ -127,7 +127,6 @@ fn a_job_that_is_started_anew_launches_nothing_for_so_long_and_has_its_new_share
     let took: Vec<u64> = times.took(0).iter().map(|ns| ns / MS).collect();
     let gaps = times.gaps(0);
     let outage = gaps.iter().position(|&ns| ns > 0).expect("an outage");
-    // 25 requests of 40 ms end at 1 s.
     assert_eq!(outage, 24);
     assert_eq!(gaps[outage], 700 * MS);
     assert_eq!(gaps.iter().sum::<u64>(), 700 * MS);
@@ -160,8 +159,8 @@ fn requests_that_come_in_an_outage_wait_for_its_end() {
         Arrivals::Uniform { per_s: 5.0 },
     );
     let times = Times::of(&experiment(vec![job], policy("gslice", &numbers), 1.9));
-    // The period ends at 1 s, when a request begins; the outage starts with its end, 40 ms later.
-    // Two have arrived before the outage ends.
+    // The period ends at 1 s, when a request begins; the outage starts 40 ms later; two arrive in
+    // it.
     let began: Vec<u64> = times.began[0].iter().map(|ns| ns / MS).collect();
     assert_eq!(
         began,

@@ -9,8 +9,7 @@ use sim::{
     Arrivals, Experiment, HostModel, JobClass, JobOutcome, NoObserver, Outcome, ProfileErrors,
 };
 
-/// HP: 2 ms every 10 ms; BE: kernels of 20 us. No block priorities, so all work in flight delays
-/// HP.
+/// HP: 2 ms every 10 ms; BE: kernels of 20 us. No block priorities: work in flight delays HP.
 fn pair(policy: &str, change: impl FnOnce(&mut Experiment)) -> Outcome {
     let every_10_ms = Arrivals::Uniform { per_s: 100.0 };
     let jobs = vec![

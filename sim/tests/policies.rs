@@ -56,7 +56,6 @@ fn a_job_alone_takes_the_same_under_every_policy_and_sharing() {
             experiment.gpu.sharing = sharing;
             let alone = experiment.run_solo(0, &mut NoObserver);
             let alone = alone.expect("a job alone needs no policy");
-            // The first turn on time slices begins with a switch.
             let switch_ns = match sharing {
                 Sharing::Mps => 0,
                 Sharing::TimeSlice => experiment.gpu.context_switch_ns,

@@ -45,7 +45,6 @@ fn filled(queues: &mut Queues, target: Target, rules: &Rules, now_ns: u64) -> Ve
     batch.iter().map(|task| task.id).collect()
 }
 
-/// Alternately small and large, so that all suit each other.
 fn mixed(id: u64, is_critical: bool) -> Task {
     let (ratio, variant) = [(0.0, Variant::Low), (9.0, Variant::High)][id as usize % 2];
     task(id, is_critical, ratio, variant)

@@ -7,9 +7,8 @@ use crate::job::{Class, JobSpec};
 use crate::placement::{Rule, Score};
 use crate::view::NodeView;
 
-/// The rule. A job goes to the GPU whose high-priority job has the greatest score beside it; GPUs
-/// without a high-priority job, or with a best-effort one, are left out. Jobs of several GPUs and
-/// high-priority jobs fit nowhere.
+/// The rule: a job goes to the GPU whose high-priority job has the greatest score beside it, and to
+/// none without one or with a best-effort one. Jobs of several GPUs or high priority fit nowhere.
 #[derive(Clone, Debug)]
 pub struct Beside {
     /// By the best-effort job's workload, then by the high-priority job's; `None`: not beside it.

@@ -28,8 +28,7 @@ pub struct Usual {
 }
 
 /// The shares of [`Usual`] requests among these jobs: the most frequent until they are 95 % of all,
-/// scaled to sum to one. Ties are broken by demand (CPU, part of a GPU, number of GPUs), as the
-/// authors' simulator sorts.
+/// scaled to sum to one. Ties go by CPU, part of a GPU, number of GPUs, as in the simulator of FGD.
 pub fn usual<'a>(jobs: impl IntoIterator<Item = &'a JobSpec>) -> Vec<Usual> {
     let mut counts: Vec<(u64, &JobSpec)> = Vec::new();
     let mut total = 0u64;

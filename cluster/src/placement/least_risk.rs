@@ -46,8 +46,7 @@ impl Terms {
 }
 
 /// Least part of its recorded speed for a best-effort job's place. Of 0.3, 0.5, 0.7 and 0.9, chosen
-/// on ten days of seed 1 of the simulator's fifty-seven (docs/cluster.md): more lets trainings end
-/// sooner, on more GPUs.
+/// on ten days of seed 1 (docs/cluster.md): more lets trainings end sooner, on more GPUs.
 pub const PROGRESS: f64 = 0.5;
 
 /// Part of a job's speed that a neighbour on all of a GPU may take beyond what is known of the
@@ -161,9 +160,8 @@ impl LeastRisk {
         kept.product()
     }
 
-    /// Learns from the jobs of one GPU: where all but one of a job's neighbours have been measured
-    /// beside it, the rest of its slowdown is that neighbour's. Returns whether a known pair
-    /// changed.
+    /// Learns from the jobs of one GPU: where only one of a job's neighbours is unmeasured beside
+    /// it, the rest of its slowdown is that neighbour's. Returns whether a known pair changed.
     fn learn(&mut self, measured: Measured<'_>) -> bool {
         let Measured {
             sharers,
@@ -247,7 +245,6 @@ impl LeastRisk {
         ((1000.0 * more.max(0.0) / gained) as i64).min(ENERGY_MAX)
     }
 
-    /// Speeds of all jobs, summed, and the part of the GPU that is in use.
     fn work(&self, sharers: &[Sharer]) -> (f64, f64) {
         let shares = needed_shares(sharers);
         let speeds = (0..sharers.len()).map(|index| self.speed(sharers, index, &shares));
@@ -398,8 +395,8 @@ mod tests {
         assert_eq!(rule.risk(&two), 0);
     }
 
-    /// Half of the jobs hold 0.6, half 0.3. All of a free GPU is of use; of 0.7 free all, of 0.5
-    /// half, of 0.2 nothing.
+    /// Half of the jobs hold 0.6, half 0.3. Of use is all of a free GPU or of 0.7, half of 0.5,
+    /// none of 0.2.
     #[test]
     fn what_is_spent_is_what_usual_jobs_can_use_no_more() {
         let rule = rule(Pairs::none());

@@ -26,8 +26,7 @@ impl Random {
         }
     }
 
-    /// One of `count`, each as likely (SplitMix64, Steele et al., OOPSLA'14; the bias of the
-    /// product is below 2⁻⁴⁰ for fewer than 2²⁴ choices).
+    /// One of `count` (SplitMix64, Steele et al., OOPSLA'14; bias below 2⁻⁴⁰ for less than 2²⁴).
     fn below(&mut self, count: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

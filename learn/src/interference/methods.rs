@@ -29,8 +29,7 @@ impl Method {
     pub const ALL: [Self; 4] = [Self::Mean, Self::Ridge, Self::SupportVectors, Self::Forest];
 }
 
-/// The penalty of ridge regression, for targets and features of deviation 1: as strong as one
-/// sample, the default of smartcore and scikit-learn.
+/// Penalty of ridge regression at deviation 1: one sample, as in smartcore and scikit-learn.
 const RIDGE_PENALTY: f64 = 1.0;
 
 /// Errors that cost nothing, and the most that a sample may weigh, for targets of deviation 1: the

@@ -19,8 +19,8 @@ use crate::world::Physics;
 /// First day of Philly's trace with more than a few trainings; earlier ones are left out.
 pub const PHILLY_FROM_DAY: f64 = 19.0;
 
-/// How much more requests arrive at the busiest time of the day than at the mean, as a share of it.
-/// Stated, not recorded: one hour is recorded.
+/// How much more requests arrive at the day's busiest time, ÷ the mean. Stated: one hour is
+/// recorded.
 pub const DAY_SWING: f64 = 0.4;
 
 /// The time of the day with the most requests.
@@ -201,7 +201,6 @@ fn minutes_of(requests: &[azure::Request]) -> Vec<u32> {
     minutes
 }
 
-/// A day whose minutes repeat the record's, more at its busiest time.
 fn day_of(minutes: &[u32]) -> Vec<u32> {
     if minutes.is_empty() {
         return Vec::new();

@@ -34,8 +34,8 @@ pub struct Allocation {
     pub dropped: usize,
     /// Share of the GPUs that was allocated at the end, 0 to 1.
     pub allocated: f64,
-    /// By whole per cent of arrived, from 0: mean of allocated, per cent; `None` without an
-    /// arrival.
+    /// By whole per cent of arrived, from 0: mean of allocated, in per cent, if any arrival is
+    /// there.
     pub allocated_pct_at: Vec<Option<f64>>,
 }
 
@@ -99,8 +99,8 @@ impl Inflation {
             let row = rows.remove(random.below(rows.len() as u32) as usize);
             asked -= milli(&self.jobs[row]);
         }
-        // The first draw that would pass the target ends the drawing. As published, the comparison
-        // adds one of its GPUs, the count all of them.
+        // The first draw that would pass the target by one of its GPUs, as published, ends the
+        // drawing.
         loop {
             let row = random.below(self.jobs.len() as u32) as usize;
             let job = &self.jobs[row];

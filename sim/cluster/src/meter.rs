@@ -12,7 +12,6 @@ pub struct Meter {
     horizon_ns: u64,
     /// Value times seconds, for each day before the horizon.
     days: Vec<f64>,
-    /// Value times seconds after it.
     after: f64,
 }
 

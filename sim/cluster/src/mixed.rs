@@ -32,8 +32,7 @@ pub const KINDS: usize = 64;
 /// Copies of one recorded training come up to so many seconds after each other.
 pub const JITTER_S: f64 = 3_600.0;
 
-/// Inference jobs of a day of the week, from Monday, as a share of those of the busiest. Stated,
-/// not recorded: the recorded day is one day.
+/// Inference jobs by day, from Monday, ÷ the busiest. Stated, not recorded: one day is.
 pub const WEEK: [f64; 7] = [1.0, 1.0, 1.0, 1.0, 0.95, 0.7, 0.65];
 
 /// Device memory of an inference job that uses all of a GPU (GPUColo, Table I: 2.5 GB at 50 %).

@@ -80,8 +80,7 @@ pub struct Trace {
 
 impl Trace {
     /// The jobs of a virtual cluster, networks and services drawn by the seed. `gpus_per_training`
-    /// is [`GPUS_PER_TRAINING`] unless it is the question, and `loads` selects from [`LOADS_PCT`]:
-    /// `0..3` is all.
+    /// is usually [`GPUS_PER_TRAINING`]; `loads` selects from [`LOADS_PCT`], all by `0..3`.
     ///
     /// # Panics
     /// If there is none of `loads`.
@@ -312,7 +311,6 @@ pub fn compare(
     })
 }
 
-/// Sums over trainings; times in s, latencies multiplied by them.
 #[derive(Debug, Default)]
 struct Sums {
     trainings: f64,

@@ -51,8 +51,7 @@ use world::{Policy, Run, Served};
 pub const LOADS: [(&str, Load); 2] = [("table-7", Load::TABLE_7), ("stress", STRESS)];
 
 /// Of vision, which is latency-critical, twelve times the rates. Up to eight times Orion on the
-/// first free GPU is late with less than one request in two thousand, as every GPU has room for
-/// one.
+/// first free GPU is late with under one request in two thousand: every GPU has room for one.
 const STRESS: Load = Load {
     vision: 12.0,
     language: 1.0,

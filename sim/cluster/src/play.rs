@@ -27,9 +27,8 @@ pub struct Play {
     strongest: Models,
 }
 
-/// How many GPUs the jobs would need at the least, and where nothing is shared, by arithmetic
-/// alone: means to the horizon, of jobs that start when they arrive and run as long as they do
-/// alone.
+/// GPUs that the jobs would need at least, and without sharing, by arithmetic alone: means to the
+/// horizon, of jobs that start when they arrive and run as long as alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// One GPU for each GPU of each job.
@@ -157,8 +156,7 @@ impl Sums {
 
     fn change(&mut self, sign: i64, job: &JobSpec) {
         let gpus = sign * i64::from(job.gpus);
-        // Jobs that may have several models count for the first: the bound is of experiments whose
-        // jobs are bound to one.
+        // Counted for its first model: the bound is of experiments whose jobs are bound to one.
         let model = (0..self.models.len() as u16).find(|&m| job.models.has(cluster::ModelId(m)));
         let Some(model) = model else { return };
         let (milli, bytes) = &mut self.models[usize::from(model)];

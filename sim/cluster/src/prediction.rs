@@ -423,15 +423,13 @@ pub enum Left {
 pub struct Unseen {
     /// The network or the GPU; `all` for the samples of all together.
     pub name: String,
-    /// R² with the mean of the learnt samples: the best constant without others. Where a group is
-    /// far from the others that constant is easily beaten, so [`Accuracy::served_own_mean`] is
-    /// harder.
+    /// R² with the mean of the learnt samples, the best constant without others, but easily beaten
+    /// for a group far from them: [`Accuracy::served_own_mean`] is harder.
     pub accuracy: Accuracy,
 }
 
-/// For each network, or GPU: a predictor that has seen none of its samples, then so many (`shots`),
-/// predicts the rest. The last one, `all`, is over the samples of all, where groups that are
-/// predicted well hide others that are not.
+/// For each network, or GPU: a predictor that has seen `shots` of its samples predicts the rest.
+/// The last, `all`, is over all samples, where well predicted groups hide others.
 ///
 /// # Errors
 /// See [`PredictionError`].
@@ -476,7 +474,6 @@ pub fn unseen(
     Ok(all)
 }
 
-/// Sums of squared errors: of the served, of all learners, and of two constants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Errors {
     samples: usize,

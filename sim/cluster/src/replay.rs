@@ -423,8 +423,7 @@ fn of_philly(jobs: &[philly::Job]) -> Vec<Row> {
     jobs.iter().map(row).collect()
 }
 
-/// In the published file all jobs are submitted at 0, and `interval` is from a job's submission to
-/// that of the next ([`muri`]).
+/// In the published file all are submitted at 0; `interval` is to the next submission ([`muri`]).
 fn of_muri(jobs: &[muri::Job]) -> Vec<Row> {
     let has_times = jobs.iter().any(|job| job.submit_s > 0.0);
     let mut since_first_s = 0.0;

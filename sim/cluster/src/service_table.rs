@@ -83,8 +83,7 @@ pub struct Training {
     pub batch: u32,
     /// How long it runs.
     pub size: Size,
-    /// Trainings of this type in a hundred, by Table 3. They are 102 together: take them as
-    /// weights.
+    /// Trainings of this type in a hundred, by Table 3: weights, as their sum is 102.
     pub weight: u32,
 }
 
@@ -178,7 +177,6 @@ pub struct Best {
 /// All cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceTable {
-    /// By service, training, batch and share, the last fastest.
     cells: Vec<Cell>,
     services_alone: Vec<f64>,
     trainings_alone: Vec<f64>,
@@ -201,9 +199,8 @@ impl ServiceTable {
         Some(&self.curve(service, training, batch)?[share])
     }
 
-    /// Share of requests that are late with the service at this share, 0 to 1; here and below,
-    /// between two shares of the grid on the straight line between both. `None` outside of the
-    /// grid.
+    /// Share of requests that are late with the service at this share, 0 to 1; linear between two
+    /// shares of the grid, as all below. `None` outside of the grid.
     #[must_use]
     pub fn late(&self, service: usize, training: usize, batch: u32, share: f64) -> Option<f64> {
         let curve = self.curve(service, training, batch)?;

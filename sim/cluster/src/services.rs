@@ -85,8 +85,7 @@ pub struct Setting {
 pub enum Bound {
     /// The wait for the batch to fill, the batches before, and the batch together keep the target.
     Queueing,
-    /// (W ⁄ b) P ≤ target, all in seconds, as the paper's equation 4 has it: a share of the time is
-    /// compared with a time.
+    /// (W ⁄ b) P ≤ target, in seconds, by the paper's equation 4: it compares a share with a time.
     Paper,
 }
 

@@ -40,11 +40,10 @@ const fn known(published: &'static str, device: &'static str, idle: &'static str
     }
 }
 
-/// Power at rest of a device without a known reading, as a share of its board power: the mean of
-/// the existing readings (docs/model.md, "Power at rest").
+/// Power at rest without a known reading, ÷ board power: that of all known readings together
+/// (docs/model.md, "Power at rest").
 const IDLE_SHARE: f64 = 0.12;
 
-/// The device of a model of an inventory; a name of the device table is itself.
 pub(crate) fn device_of(model: &str) -> Option<(Device, f64)> {
     let known = KNOWN.iter().find(|known| known.published == model);
     let (device, idle) = known.map_or((model, model), |known| (known.device, known.idle));
@@ -159,8 +158,7 @@ pub fn pai_cluster(machines: &[pai::Machine]) -> Result<Inventory, InventoryErro
     }))
 }
 
-/// So many GPUs of one model, on nodes of `node_gpus` each; the last node has the rest. Without
-/// data of hosts.
+/// So many GPUs of one model, on nodes of `node_gpus` each; the last has the rest. No host data.
 ///
 /// # Errors
 /// [`InventoryError`] if a node has more GPUs than an inventory can have.
@@ -280,8 +278,7 @@ mod tests {
         }
     }
 
-    /// Alone 10 per s, beside `b` 4: it keeps 0.8 of its half. `b` loses nothing beside `a`, and
-    /// unmeasured pairs have the mean, 0.9.
+    /// Alone 10 per s, beside `b` 4: 0.8 of its half. `b` loses nothing; unmeasured pairs have 0.9.
     #[test]
     fn a_pair_keeps_its_part_of_a_half() {
         let rows = [

@@ -39,8 +39,7 @@ pub enum TableError {
     },
 }
 
-/// Gives `put` each row of the table in `bytes`; `put` returns what is wrong with a row. `file` is
-/// the table's name, for errors only. Errors: see [`TableError`].
+/// Gives `put` each row in `bytes`; `put` returns what is wrong with it. `file` is for errors only.
 pub(crate) fn read_rows<R: DeserializeOwned>(
     file: &str,
     bytes: &[u8],

@@ -66,7 +66,6 @@ fn read_up_to<T>(
     }
 }
 
-/// The file's bytes, at most one more than allowed.
 fn bytes_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?

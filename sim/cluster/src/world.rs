@@ -40,8 +40,7 @@ pub struct Physics {
     pub horizon_ns: u64,
 }
 
-/// A job with longer to run does not end unless something changes: 200 years, which fit into the
-/// time of a run twice.
+/// A job with longer to run ends only if something changes: 200 years, half of the range of ns.
 const LEFT_MAX_NS: f64 = 200.0 * 365.25 * 86_400.0 * 1e9;
 
 /// Watches a run.
@@ -79,8 +78,7 @@ struct World<'a> {
     view: View,
     queue: Queue,
     running: Vec<Running>,
-    /// How the residents of each GPU would run, in their order, if none waited for other GPUs of
-    /// its gang: speed, and share of the GPU.
+    /// Speed and share of each GPU's residents, if none waited for other GPUs of its gang.
     alone: Vec<Vec<(f64, f64)>>,
     speeds: Vec<Vec<f64>>,
     watts: Vec<f64>,

@@ -59,8 +59,7 @@ fn promises_hold_on_fewer_gpus_than_the_papers_need() {
     assert!(ours.best_effort.completion_s < theirs.best_effort.completion_s);
 }
 
-/// A table in which every workload has the row of another one, or none, gives other results. A
-/// constant slowdown would not.
+/// If every workload has another's row, or none, results differ. With a constant they would not.
 #[test]
 fn the_table_of_pairs_matters() {
     let late = |neighbours| -> Vec<bool> {
@@ -141,13 +140,11 @@ fn days_differ_and_have_their_jobs() {
         jobs.abs_diff(mixed(8).inference_jobs as u32) < 10,
         "{inference:?}"
     );
-    // Saturday and Sunday have 0.7 and 0.65 of Monday.
     assert!(
         inference[5] < inference[0] * 3 / 4 && inference[6] < inference[5],
         "{inference:?}"
     );
-    // Five times Philly's from its twentieth day on (counted by a program in Python), some of it up
-    // to an hour later.
+    // Five times Philly's from its twentieth day (counted in Python), some up to an hour later.
     let recorded: [u32; 8] = [539, 499, 614, 519, 344, 786, 282, 225];
     for (count, recorded) in trainings.iter().zip(recorded) {
         assert!(count.abs_diff(5 * recorded) < recorded, "{trainings:?}");

@@ -54,9 +54,8 @@ fn columns(workload: &str, policy: &str) -> Columns {
 }
 
 /// The mean of each policy is within 0.5 of the published one at 130 %, and within 1 in each
-/// column. The policies that do not draw did what the published ones did, to the printed decimals:
-/// that checks scores, ties and random numbers. The published `Random` depended on how its threads
-/// ran.
+/// column. The policies that do not draw match to the printed decimals: that checks scores, ties
+/// and random numbers. The published `Random` depended on how its threads ran.
 fn holds(workload: &str) {
     let mut last = Vec::new();
     for (_, policy) in POLICIES {

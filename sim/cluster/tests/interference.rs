@@ -181,8 +181,7 @@ fn permuted(table: &ServiceTable, has_time: bool) -> [Judged; 5] {
     })
 }
 
-/// The table with curves of the first training, scaled by the time of the training's layers: twice
-/// the time slows by 1.23.
+/// The table with curves of the first training, scaled by layer time: twice the time slows by 1.23.
 fn decided_by_times(table: &ServiceTable) -> ServiceTable {
     let mut text = String::from(
         "service,training,batch,share_pct,late,request_p99_ms,batch_p99_ms,iterations_per_s\n",

@@ -21,7 +21,6 @@ fn jobs() -> Vec<philly::Job> {
     read(&path, philly::jobs).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Each virtual cluster with services of the first so many loads.
 fn compared(loads: usize) -> Vec<(&'static str, Compared)> {
     let (jobs, table) = (
         jobs(),

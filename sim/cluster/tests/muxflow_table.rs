@@ -44,7 +44,6 @@ fn the_simulator_finds_the_tables_numbers_again() {
     assert_eq!(table.alone_per_s(3), Some(four_digits(alone)));
 }
 
-/// Service, load, training and mechanism: each appears at least once.
 const RECOMPUTED: [(usize, usize, usize, Mechanism); 5] = [
     (0, 0, 0, Mechanism::TimeSharing),
     (1, 1, 1, Mechanism::PriorityTimeSharing),

@@ -80,7 +80,6 @@ fn the_simulator_finds_the_tables_numbers_again() {
 
 type Pair = (Mechanism, usize, (usize, u32), (usize, u32));
 
-/// Each mechanism, GPU and batch of pairs at least once.
 const RECOMPUTED: [Pair; 6] = [
     (Mechanism::Mps, 0, (1, 1), (4, 8)),
     (Mechanism::Mps, 2, (3, 32), (6, 8)),

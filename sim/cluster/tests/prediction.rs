@@ -322,8 +322,7 @@ fn speeds_of_unseen_networks_together_are_predicted_better_than_by_the_mean_of_t
     assert!(over_all(&left_out(Target::Speed, Left::Network, 40)) > 0.5);
 }
 
-/// Its steps alone do not follow from known fields: the mean of the others is as good, until there
-/// are some samples, as OLTunes assumes.
+/// Its steps alone do not follow from known fields; some samples are needed, as OLTunes assumes.
 #[test]
 fn the_throughput_of_an_unseen_network_takes_some_samples() {
     let unseen = over_all(&left_out(Target::LogThroughput, Left::Network, 0));

@@ -82,9 +82,8 @@ fn ours_is_near_the_best_for_each_arrival() {
     assert!(ours.choices > 4_000 && own >= 0.9267, "{ours:?}");
 }
 
-/// At that load most trainings get the one GPU that is free, whatever the policy. At recorded times
-/// GPUs are free, and the place matters: at random trainings take half as long again, and inverted
-/// scores are the worst.
+/// At that load most trainings get the one free GPU, whatever the policy. At recorded times the
+/// place matters: at random trainings take half as long again, and inverted scores are the worst.
 #[test]
 fn where_gpus_are_free_the_place_matters() {
     let of = |policy| means(1.0, policy).completion_s;
@@ -94,10 +93,9 @@ fn where_gpus_are_free_the_place_matters() {
     assert!(of("inverted") > of("random"));
 }
 
-/// Four of nine trainings that never ran before are predicted, until they have run: at recorded
-/// times, where the place matters, both policies that learn find as good a place as those that
-/// know. That is no merit of predictions: at most one start of each of the 24 pairs is decided by
-/// them.
+/// Four of nine trainings never ran before and are predicted until they have: at recorded times,
+/// where the place matters, policies that learn do as well as those that know. That is no merit of
+/// predictions: at most one start of each of the 24 pairs is decided by them.
 #[test]
 fn what_is_predicted_places_as_well_as_what_was_sampled() {
     let best = means(1.0, "exhaustive").completion_s;

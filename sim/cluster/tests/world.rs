@@ -53,8 +53,7 @@ fn close(found: f64, right: f64) {
     );
 }
 
-/// 110 s of work at a speed of 1.1 (half of the GPU is free), at 0.55 of the GPU: 100 s at 40 + 260
-/// · 0.55 W.
+/// 110 s of work at a speed of 1.1 (half of the GPU is free), at 0.55: 100 s at 40 + 260 · 0.55 W.
 #[test]
 fn a_job_alone_takes_its_time_and_its_energy() {
     let play = scene(
@@ -103,8 +102,7 @@ fn a_job_that_waits_is_late() {
 }
 
 /// On one GPU the gang's half runs alone, on the other beside a training that takes half of it:
-/// both halves go at half speed. When the other has ended after 200 s, 100 s of the gang's work are
-/// left.
+/// both go at half speed. When the other has ended after 200 s, 100 s of the gang's work are left.
 #[test]
 fn a_gang_runs_at_the_speed_of_its_slowest_gpu() {
     let mut gang = JobSpec::new(0, BE, 2, 1000);
@@ -148,8 +146,7 @@ fn instances_do_not_notice_each_other() {
     }
 }
 
-/// GPUColo's arithmetic, independent of the policy. From 0 to 100 s two of inference and a
-/// training, then the training alone for 100 s.
+/// GPUColo's arithmetic. 0 to 100 s: two of inference and a training, then the training alone.
 #[test]
 fn bounds_are_integrals_of_what_runs() {
     let mut inference = JobSpec::new(0, HP, 1, 400);
@@ -218,8 +215,8 @@ fn pairs() -> Pairs {
 }
 
 proptest! {
-    /// Capacity is never exceeded (the view refuses), no job is lost, none is faster than it can
-    /// be, and the same run has the same outcome.
+    /// Capacity holds (the view refuses), no job is lost or too fast, and equal runs have equal
+    /// outcomes.
     #[test]
     fn every_job_ends_or_is_refused(arrivals in arrivals(), gpus in 1u32..7) {
         let play = scene(gpus, arrivals, pairs());

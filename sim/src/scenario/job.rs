@@ -30,7 +30,6 @@ const LAUNCHES_DEFAULT: u64 = 100;
 /// Most requests per second: no device ends a launch in less than a microsecond.
 pub const RATE_MAX: f64 = 1e6;
 
-/// A time after the start of the run, or of a part of it.
 type Seconds = Decimal<{ SECONDS_MAX as u64 }>;
 
 #[derive(Deserialize)]

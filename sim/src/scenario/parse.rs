@@ -262,7 +262,6 @@ impl Parser<'_, '_> {
         })
     }
 
-    /// The time in which the first job with a rate has this many requests on average.
     fn seconds_of(
         &mut self,
         requests: u64,
@@ -320,7 +319,6 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// The policy and its numbers, which depend on its name; reading reports an invalid name.
     fn policy(&mut self, document: &DeTable<'_>) -> Option<PolicySpec> {
         let table = document.get("policy")?.get_ref().as_table()?;
         let name = table.get("name")?.get_ref().as_str()?;

@@ -32,7 +32,6 @@ impl Helper {
         }
     }
 
-    /// Something is in flight; wakes the helper if it sleeps.
     pub(super) fn wake(&mut self, now_ns: u64, wake_ns: u64) {
         if self.event.is_none() && self.look_ns == u64::MAX {
             self.look_ns = now_ns + wake_ns;
@@ -52,8 +51,7 @@ impl Helper {
         }
     }
 
-    /// Polls; returns up to which launch all is newly seen complete, and the last poll in vain or
-    /// 0.
+    /// Polls; returns up to which launch all is newly seen complete, and the last poll in vain.
     pub(super) fn look(&mut self, now_ns: u64, pause_ns: u64) -> Option<(u64, u64)> {
         self.look_ns = u64::MAX;
         let (seq, look) = self.event.take_if(|(event, _)| *event <= self.done)?;
@@ -64,7 +62,6 @@ impl Helper {
         Some((seq, self.not_yet_ns))
     }
 
-    /// Records an event behind the work in flight of `expected_ns`, if there is none.
     pub(super) fn record(&mut self, now_ns: u64, expected_ns: u64, pause_ns: u64) {
         if self.event.is_some() || self.issued <= self.seen {
             return;
@@ -78,13 +75,11 @@ impl Helper {
     }
 }
 
-/// A high-priority client's helper: on request it queries the stream every [`ASK_NS`].
 #[derive(Debug)]
 pub(super) struct Asker {
     done: u64,
     pub(super) issued: u64,
     pub(super) seen: u64,
-    /// When it was first asked; `None` while there is no request.
     since_ns: Option<u64>,
     pub(super) look_ns: u64,
 }

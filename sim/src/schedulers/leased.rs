@@ -63,7 +63,6 @@ pub(crate) struct Leased {
     /// The epoch of live leases; 0: none.
     live_epoch: u64,
     gates_copies: bool,
-    /// The next poll of the daemon, unless it stalls then.
     look_ns: u64,
     /// Completion reports on their way to the daemon, with their arrival times, in order.
     news: VecDeque<(u64, News)>,
@@ -83,7 +82,6 @@ enum Client {
 enum News {
     Done(ClientId, u64),
     Copied(ClientId),
-    /// A synchronisation returned: everything up to that number is complete.
     Synchronised(ClientId, u64),
 }
 

@@ -160,13 +160,11 @@ impl Mudi {
         (self.spec.slo_ms * 1e6 - fills_ns).min(keeps_up_ns)
     }
 
-    /// The least share with which the current batch keeps the target, and a tenth more.
     fn least_share(&self, rate_per_s: f64) -> Option<f64> {
         let model = self.models().get(self.batch)?.as_ref()?;
         model.share_with_margin(self.limit_ns(rate_per_s))
     }
 
-    /// Raises the solved share in proportion where batches take longer than they may.
     fn correct(&mut self, rate_per_s: f64, p99_ns: u64) {
         let over = p99_ns as f64 / self.limit_ns(rate_per_s).max(1.0);
         let share = self.share_pct.map(|percent| f64::from(percent) / 100.0);

@@ -112,7 +112,6 @@ struct Hp {
     thread: Thread,
     /// Its lag; while BE work is in flight, its lag after that.
     lag_ns: u64,
-    /// The lag of its next request from BE work already in flight.
     next_lag_ns: u64,
 }
 

@@ -24,8 +24,7 @@ impl PeriodMean {
         self.requests += 1;
     }
 
-    /// The mean of the period that has ended by `now_ns`, ms, if any; inner `None`: no request
-    /// ended.
+    /// The mean of the period that has ended by `now_ns`, ms, if any; inner `None`: no request.
     pub(super) fn poll(&mut self, now_ns: u64) -> Option<Option<f64>> {
         if now_ns < self.end_ns {
             return None;

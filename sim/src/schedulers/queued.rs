@@ -58,7 +58,6 @@ pub(super) struct Queued<P> {
 }
 
 impl<P: QueuePolicy> Queued<P> {
-    /// The jobs of `experiment`, at most one of which is high-priority.
     pub(super) fn new(policy: P, experiment: &Experiment, priorities: bool) -> Self {
         let mut hp = None;
         let mut be = Vec::new();

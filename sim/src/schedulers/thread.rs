@@ -10,13 +10,11 @@ pub(super) struct Thread {
     pub(super) request: usize,
     pub(super) in_request: bool,
     pub(super) began_ns: u64,
-    /// Steps made, of which `done` are complete.
     pub(super) made: usize,
     pub(super) done: usize,
     /// When it makes the next step; `None` while it waits for queue room, completion or a request.
     pub(super) acts_ns: Option<u64>,
     pub(super) notices_ns: Option<u64>,
-    /// Steps on their way to the device, and when they arrive.
     pub(super) under_way: VecDeque<(u64, usize)>,
 }
 
@@ -62,7 +60,6 @@ impl Thread {
         }
     }
 
-    /// Its call returns if the driver's queue has room.
     fn go_on(&mut self, now_ns: u64, steps: usize, host: &HostModel) {
         let on_device = self.made - self.done;
         if self.made < steps && on_device < host.driver_queue as usize {

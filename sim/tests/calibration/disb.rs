@@ -20,7 +20,6 @@ const CLIENTS: [(&str, &str); 2] = [
     ("resnet152_be", "resnet152-inference"),
 ];
 
-/// Reports, and the period of VGG-19's requests; without one it is a closed loop.
 const WORKLOADS: [(&str, Option<u64>); 2] =
     [("trt.A.json", Some(10_000_000)), ("trt.B.json", None)];
 

@@ -12,7 +12,6 @@ use softgpu::{Config, Device, Gpu, KernelShape, LAUNCH_GAP_NS, Op, StreamId};
 pub(crate) struct Job {
     pub(crate) launches: Arc<[KernelShape]>,
     pub(crate) between_ns: u64,
-    /// Period of requests; `None`: a closed loop.
     pub(crate) period_ns: Option<u64>,
 }
 

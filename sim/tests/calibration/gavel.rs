@@ -29,7 +29,6 @@ struct Worker {
     group: &'static str,
     device: Device,
     sharing: Sharing,
-    /// Whether the workloads' times hold on it.
     is_timed: bool,
 }
 

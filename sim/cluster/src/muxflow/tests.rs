@@ -21,8 +21,8 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-6
 }
 
-/// Three trainings on two GPUs. Under the first mechanism a training of network 0 has half of its
-/// speed, of network 2 a quarter.
+/// Three trainings on two GPUs. First mechanism: network 0 has half of its speed, network 2 a
+/// quarter.
 fn small() -> Trace {
     let online = |service, load| Online { service, load };
     Trace {

@@ -163,7 +163,6 @@ impl Bench {
     }
 }
 
-/// The experiment for a job alone, in which no policy has a part.
 const ALONE: Mechanism = Mechanism::MuxFlow;
 
 fn at<'a, T>(kind: &'static str, list: &'a [T], place: usize) -> Result<&'a T, MeasureError> {

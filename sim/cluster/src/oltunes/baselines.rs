@@ -62,9 +62,9 @@ const LARGE: [&str; 3] = ["bert-base", "resnet152", "gpt2"];
 const RESERVED: &str = "A100-SXM4-40GB";
 
 /// Reserving and packing: large models first go to the reserved GPUs, all others first to the rest,
-/// and only those without room there to the other side, as `cluster`'s rule of that name has it.
-/// Among equals the GPU with the most tasks, at most [`BATCH_MAX`], which share it by MPS. First
-/// come, first served, whatever the class.
+/// then to the other side, as by `cluster`'s rule of that name. Among equals the GPU with the most
+/// tasks, at most [`BATCH_MAX`], which share it by MPS. First come, first served, whatever the
+/// class.
 #[derive(Debug, Default)]
 pub(crate) struct ReserveAndPack {
     queue: VecDeque<usize>,

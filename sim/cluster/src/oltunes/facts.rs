@@ -53,7 +53,6 @@ pub struct ModelFacts {
     pub parameters: f64,
 }
 
-/// A task as tables have it: the places of a model and of a batch ([`BATCHES`]).
 pub(crate) type Kind = (usize, usize);
 
 /// All facts.

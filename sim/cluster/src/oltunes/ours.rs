@@ -41,12 +41,11 @@ const BALANCE: f64 = 0.08;
 /// 0.1 and 0.15 on seed 1: greater values save little energy.
 const PRICED: f64 = 0.06;
 
-/// A task is in time if so many times its predicted time is left: for errors of the prediction, and
-/// for best-effort neighbours.
+/// A task is in time if this times its predicted time is left, for errors and best-effort
+/// neighbours.
 const DOUBT: f64 = 1.1;
 
-/// Most LC tasks on a GPU. With six, energy is a tenth less, and 2 to 5 % of LC tasks are late
-/// under stress.
+/// Most LC tasks on a GPU. With six, energy is a tenth less, and 2 to 5 % of LC are late in stress.
 const CRITICAL_MAX: usize = 4;
 
 /// LC tasks share GPUs while this part of all has one: before, each gets one without. A pair that
@@ -327,7 +326,6 @@ impl Ours {
         self.wake_ns = Some(self.wake_ns.map_or(at_ns, |wake_ns| wake_ns.min(at_ns)));
     }
 
-    /// Fills TO batches: those that are open, then of GPUs without one.
     fn collect(&mut self, seen: &Seen<'_>) {
         let rules = Rules {
             admission: self.parts.admission,

@@ -78,7 +78,6 @@ impl Published {
         }
     }
 
-    /// Steps 1 and 2: GPUs, and their batches.
     fn collect(&mut self, seen: &Seen<'_>) {
         let rules = self.rules();
         let standings = seen.gpus.iter();

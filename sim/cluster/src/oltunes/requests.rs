@@ -93,10 +93,9 @@ pub struct Recorded {
     period_ns: u64,
 }
 
-/// The list of each model, in the order of `oltunes_table::MODELS`. Language has the list of
-/// DistilBERT (4), ResNet-50 and 152 that of ResNet-152 (0), ResNet-18, which has the most
-/// requests, that of VGG-19, which has the most of the recording (2), YOLOv5 those of DenseNet (1)
-/// and Inception (3).
+/// The list of each model, in the order of `oltunes_table::MODELS`. Language has that of DistilBERT
+/// (4), ResNet-50 and 152 that of ResNet-152 (0), ResNet-18, with the most requests, that of
+/// VGG-19, which has the most (2), YOLOv5 those of DenseNet (1) and Inception (3).
 const LISTS: [usize; 8] = [2, 1, 3, 4, 4, 0, 0, 4];
 
 impl Recorded {

@@ -13,7 +13,6 @@ const RAISE: f64 = 0.5;
 
 const SPEED_MIN: f64 = 0.02;
 
-/// A model of GPU, a model on it, and the model beside it.
 type Pair = (usize, usize, usize);
 
 #[derive(Clone, Debug, Default)]

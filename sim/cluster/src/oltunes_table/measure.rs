@@ -31,8 +31,8 @@ use crate::table::four_digits;
 pub const ALONE_BATCHES: u64 = 6;
 
 /// Device time before the window of a pair. Of sixty pairs, windows of a quarter of the length
-/// after 0.5 s differ by 0.002 on the mean under `mps` and `orion`. Under `pillion`, which goes on
-/// learning, they differ by 0.008.
+/// after 0.5 s differ by 0.002 on the mean under `mps` and `orion`, by 0.008 under `pillion`, which
+/// learns on.
 pub const WARM_UP_NS: u64 = 2_000_000_000;
 
 /// Batches of the window.
@@ -79,7 +79,6 @@ pub enum MeasureError {
     Io(#[from] io::Error),
 }
 
-/// A GPU, and a model and batch on it, by their places and number.
 type Task = (usize, usize, u32);
 
 /// The GPUs with their experiments, and what was found of tasks alone.

@@ -14,8 +14,7 @@ const COLUMNS: &str = "gpu,model,batch,share_pct,latency_ms,sm_activity,beside,b
                        mechanism,speed,beside_speed,compute_kernels,memory_kernels\n";
 
 /// A batch alone takes 1000 ms per GPU, 100 per model and 1 per input, ÷ share. A task keeps 0.001
-/// for each of its inputs, and 0.1 more under each mechanism; so does the task beside it, and 0.5
-/// more on the last GPU.
+/// for each input, and 0.1 more by mechanism; so does its neighbour, and 0.5 more on the last GPU.
 fn made_up() -> String {
     let mut text = format!("# A comment.\n{COLUMNS}");
     for (model, of) in MODELS.iter().enumerate() {

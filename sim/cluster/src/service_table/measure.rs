@@ -39,8 +39,7 @@ pub const OPEN_NS: u64 = 5_000_000_000;
 /// service's share of the SMs, but within [`CLOSED_NS`].
 pub const CLOSED_BATCHES: f64 = 100.0;
 
-/// Least and most device time of a closed loop. The most does not hold where fewer than
-/// [`CLOSED_BATCHES_MIN`] batches would fit.
+/// Least and most device time of a closed loop; more if [`CLOSED_BATCHES_MIN`] batches do not fit.
 pub const CLOSED_NS: [f64; 2] = [0.5e9, 2e9];
 
 /// See [`CLOSED_NS`].
@@ -135,8 +134,8 @@ trace = {{ kernel_us = 1 }}
         }
     }
 
-    /// The cell of a service and a training, named by their places in the lists, with batches of so
-    /// many requests and this share for the service, 1 to 99 per cent.
+    /// The cell of a service and a training, by their places in the lists, with batches of so many
+    /// requests and this share for the service, 1 to 99 per cent.
     ///
     /// # Errors
     /// See [`MeasureError`].

@@ -13,7 +13,7 @@ use crate::services::{Known, place};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learning {
     /// The pair is measured: all its curves, at once, without noise or cost. So a prediction
-    /// decides one start of each pair at most.
+    /// decides at most one start of each pair.
     Measured,
     /// Nothing is measured: the prediction stays.
     Predicted,

@@ -277,8 +277,7 @@ impl Visitor<'_> for RateVisitor {
     }
 }
 
-/// A job as Python writes a tuple; a name with quotes or backslashes, written otherwise, is
-/// refused.
+/// A job as Python writes a tuple; names with quotes or backslashes are refused.
 fn scaled_type(text: &str) -> Option<ScaledType> {
     let (job_type, scale_factor) = text
         .strip_prefix("('")?

@@ -224,7 +224,6 @@ fn one_of<T: Copy>(row: &Row<'_>, column: &Column, all: &[(&str, T); 4]) -> Resu
 const PODS: &str = "the pods of openb (name,cpu_milli,memory_mib,num_gpu,gpu_milli, alone or \
                     with gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time)";
 
-/// The columns that a pod list has all of or none.
 const MORE: [&str; 6] = [
     "gpu_spec",
     "qos",

@@ -189,7 +189,6 @@ impl<'a> Table<'a> {
         Ok(rows)
     }
 
-    /// The next record that is not an empty line; false at the end.
     fn next(&mut self, record: &mut StringRecord) -> bool {
         let read = self.records.read_record(record);
         read.expect("text in memory, with any number of columns, has no other error")
@@ -208,8 +207,7 @@ impl Row<'_> {
         }
     }
 
-    /// A whole number in a range. Zeros after a point are accepted: a column with gaps is often
-    /// written as floating-point numbers.
+    /// A whole number in a range. Zeros after a point are accepted, as of columns with gaps.
     pub(super) fn whole<T>(
         &self,
         column: &Column,

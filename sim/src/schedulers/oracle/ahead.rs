@@ -31,9 +31,7 @@ pub(super) struct Ahead<'a> {
 
 enum Step {
     On,
-    /// From here on the lag cannot grow.
     Over,
-    /// A request ends later than it may, or the lag exceeds the limit.
     Broken,
 }
 
