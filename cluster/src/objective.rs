@@ -1,11 +1,11 @@
 //! Which GPU and which setting suit an inference task: `OLTunes`' objective (2025, section 3.3.3).
 //! For every GPU and every combination of batch, share of the SMs and memory, a predictor gives a
-//! latency ŷ and a throughput. The best has the greatest score f (equation 4): f = λ / ŷ + (1 − λ)
-//! · throughput + α · max(0, T − ŷ) − β · EPC
+//! latency ŷ and a throughput. The best has the greatest score (equation 4; T is the deadline)
 //!
-//! T is the task's deadline, EPC the *estimated power consumption* (equation 7): a score, no
-//! energy, as it adds watts to watts × seconds. Latencies are in s, memory in bytes, shares of the
-//! SMs 0 to 1.
+//! f = λ / ŷ + (1 − λ) · throughput + α · max(0, T − ŷ) − β · EPC
+//!
+//! EPC is the *estimated power consumption* (equation 7): a score, no energy, as it adds watts to
+//! watts × seconds. Latencies are in s, memory in bytes, shares of the SMs 0 to 1.
 //!
 //! # What is chosen here
 //! - **Sign of EPC.** The paper adds β · EPC to what is maximised, and its examples prefer less of

@@ -2,11 +2,9 @@
 //! is placed on a model of GPU that it may have. Within a class jobs go in order of arrival, but a
 //! job that fits nowhere lets later ones pass, until it has waited for the queue's patience: from
 //! then on no job of its class that may have one of its models passes it. So within a class no job
-//! starves; best-effort jobs get what high-priority jobs leave, which may be nothing.
-//!
-//! A job that fits nowhere does not fit until something is released: a policy's [`Decision::Wait`]
-//! lasts until then. Failed demands are remembered, so a long queue costs a look-up per job, not a
-//! search.
+//! starves; best-effort jobs get what high-priority jobs leave, which may be nothing. A job that
+//! fits nowhere does not fit until something is released: a policy's [`Decision::Wait`] lasts until
+//! then. Failed demands are remembered, so a long queue costs a look-up per job, not a search.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -24,7 +24,6 @@
 //! (Starting from `z = -v (beta / alpha + l2)` would keep a start `v` too, but pull towards 0,
 //! where factors die.) Targets are standardised by mean and deviation of all samples so far, so
 //! rates do not depend on the unit. Features should be about 1, as [`crate::features`] gives them.
-//!
 //! Our additions to the paper's machine, which states no rates: `sigma u`, offsets, standardised
 //! targets, clipped errors ([`DEVIATIONS_MAX`]), separate rates for factors, an `l1` of 0 by
 //! default and repeats ([`crate::predictor::Settings::repeats`]).

@@ -1,12 +1,11 @@
 //! How long a service's requests take beside trainings that it has never met: Mudi's model of
-//! interference (EuroSys'25, sections 4.1.2 and 4.2).
-//!
-//! For each batch and each set of trainings beside it, the p99 latency of a service over its share
-//! of the GPU is two lines that meet ([`policy::latency_model`]), given by four numbers: both
-//! slopes, and the share and the p99 at the knee. A *sample* has them as measured for one service,
-//! one batch and one set of neighbours; a [`Model`] of a service predicts them for other batches
-//! and neighbours, and likewise the speed of a training beside the service, where samples have
-//! that. Latencies have any unit of time, the same everywhere; times of iterations are ms.
+//! interference (EuroSys'25, sections 4.1.2 and 4.2). For each batch and each set of trainings
+//! beside it, the p99 latency of a service over its share of the GPU is two lines that meet
+//! ([`policy::latency_model`]), given by four numbers: both slopes, and the share and the p99 at
+//! the knee. A *sample* has them as measured for one service, one batch and one set of neighbours;
+//! a [`Model`] of a service predicts them for other batches and neighbours, and likewise the speed
+//! of a training beside the service, where samples have that. Latencies have any unit of time, the
+//! same everywhere; times of iterations are ms.
 //!
 //! # Features
 //! - The neighbours' layers by kind ([`Neighbours::layers`]), as ln(1 + n): the step from none to
@@ -29,11 +28,10 @@
 //!
 //! The method is chosen for each service and each number ([`Choice`]), as in the paper, by networks
 //! left out. Neighbours with the same layers are one network, however long an iteration takes: no
-//! two measured times are equal, so each measurement would count as a network of its own.
-//!
-//! Samples are measured and may be wrong, so each number is bounded ([`InterferenceError`]): one
-//! wrong sample cannot stop the model of its service. No prediction is farther from the level of
-//! its batch than what was learnt.
+//! two measured times are equal, so each measurement would count as a network of its own. Samples
+//! are measured and may be wrong, so each number is bounded ([`InterferenceError`]): one wrong
+//! sample cannot stop the model of its service. No prediction is farther from the level of its
+//! batch than what was learnt.
 //!
 //! # In the background
 //! [`Learner`] keeps samples and models of all services. [`Learner::refit`] gives a snapshot for

@@ -1,13 +1,12 @@
 //! The predictor: a factorization machine and a random forest that learn the same samples side by
-//! side. The one that has predicted better of late is served.
-//!
-//! OLTunes has the machine alone, and reports that it beats a forest; on recorded speeds of jobs
-//! beside others the forest wins, on throughputs neither (docs/cluster.md). So both run, and
-//! *prequential* loss decides: each sample is predicted before it is learnt, so a learner is judged
-//! only by unseen samples. Squared errors are forgotten exponentially ([`KEEP`]). Where a name is
-//! newer than the forest, the machine is served whatever its loss. (This rule was chosen after its
-//! results on Gavel's measurements were seen.) A linear machine runs along as a yardstick and is
-//! never served: the machine becomes that if its factors learn nothing.
+//! side. The one that has predicted better of late is served. OLTunes has the machine alone, and
+//! reports that it beats a forest; on recorded speeds of jobs beside others the forest wins, on
+//! throughputs neither (docs/cluster.md). So both run, and *prequential* loss decides: each sample
+//! is predicted before it is learnt, so a learner is judged only by unseen samples. Squared errors
+//! are forgotten exponentially ([`KEEP`]). Where a name is newer than the forest, the machine is
+//! served whatever its loss. (This rule was chosen after its results on Gavel's measurements were
+//! seen.) A linear machine runs along as a yardstick and is never served: the machine becomes that
+//! if its factors learn nothing.
 //!
 //! The machine learns each sample at once, and then a few stored ones again ([`Settings::repeats`];
 //! OLTunes has none). A forest cannot learn one more sample, so it is fitted anew in the

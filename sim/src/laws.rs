@@ -1,10 +1,9 @@
 //! The laws beside the policy in a daemon's configuration: a throttle (`[throttle]`), and
 //! best-effort work's share of the GPU (`[share]`). The device is read every [`PERIOD_NS`], as by
-//! the daemon, in whole per cent of that time.
-//!
-//! A dynamic share is known from the start, as after a quarter of an hour with the same
-//! high-priority jobs: x is their traces' use of the SMs at their rates. It stays constant in the
-//! run, which is shorter than the time between two starts of a job for another share.
+//! the daemon, in whole per cent of that time. A dynamic share is known from the start, as after a
+//! quarter of an hour with the same high-priority jobs: x is their traces' use of the SMs at their
+//! rates. It stays constant in the run, which is shorter than the time between two starts of a job
+//! for another share.
 
 use policy::share::SECONDS_MIN;
 use policy::{BeShare, DeviceReading, ShareMode, ShareParams, ThrottleParams};

@@ -1,11 +1,10 @@
-//! The one interface between the simulated world and a policy.
-//!
-//! A client's thread makes launches one after the other. Each first stands in the client's
-//! *software queue*, in order; the scheduler decides when the one at the head goes to the device
-//! ([`Issue`]). The queue holds [`Scheduler::queue_depth`] launches; a thread that fills it waits
-//! in its call until one has gone. With depth 1, the default, a launch call therefore returns when
-//! its launch has gone, as in Pillion's library and in Orion's. At the head copies go at once,
-//! unless the scheduler holds them ([`Scheduler::admits_copy`]).
+//! The one interface between the simulated world and a policy. A client's thread makes launches one
+//! after the other. Each first stands in the client's *software queue*, in order; the scheduler
+//! decides when the one at the head goes to the device ([`Issue`]). The queue holds
+//! [`Scheduler::queue_depth`] launches; a thread that fills it waits in its call until one has
+//! gone. With depth 1, the default, a launch call therefore returns when its launch has gone, as in
+//! Pillion's library and in Orion's. At the head copies go at once, unless the scheduler holds them
+//! ([`Scheduler::admits_copy`]).
 //!
 //! At each instant with an event the world calls `handle_` for the events (device before host),
 //! then [`Scheduler::poll`] once; it also polls at [`Scheduler::next_wake_ns`]. The world reports

@@ -1,11 +1,10 @@
 //! Whether a target is held and spent: the verdicts of the suite `slo`. A *row* is a run whose
 //! high-priority job marks its requests, with a target. It is compared with runs of the same
 //! arrivals and jobs: the job alone (its result while best-effort work is paused, the least
-//! possible target), unheld best-effort work, and several targets without marks.
-//!
-//! A target that is a multiple is one of the solo 99th percentile *of the judged requests*, unknown
-//! to the policy: the policy computes one from the requests so far, and states that. Both verdicts
-//! are given; the first is the stricter one where the policy errs.
+//! possible target), unheld best-effort work, and several targets without marks. A target that is a
+//! multiple is one of the solo 99th percentile *of the judged requests*, unknown to the policy: the
+//! policy computes one from the requests so far, and states that. Both verdicts are given; the
+//! first is the stricter one where the policy errs.
 //!
 //! | load | p99 ÷ target | requests over the target |
 //! |---|---|---|

@@ -1,13 +1,12 @@
 //! The event loop of a run: the device, the jobs' threads and the scheduler. At each instant: the
 //! device's completions, in its order; what reaches the device after the launch latency; the
 //! threads' actions, by place of their jobs; then the scheduler is polled and its issues go.
-//! Nothing happens between instants.
-//!
-//! A thread's request is: the copy of its input, every launch of its trace in order, the copy of
-//! its output, a synchronisation. Calls are asynchronous; a call returns when its launch is in the
-//! software queue, that queue has room for another, and the driver's queue has room. An open loop's
-//! next request begins when it arrives, or when the previous one is complete if that is later; its
-//! latency always counts from its arrival. A batch's requests begin together, with the last.
+//! Nothing happens between instants. A thread's request is: the copy of its input, every launch of
+//! its trace in order, the copy of its output, a synchronisation. Calls are asynchronous; a call
+//! returns when its launch is in the software queue, that queue has room for another, and the
+//! driver's queue has room. An open loop's next request begins when it arrives, or when the
+//! previous one is complete if that is later; its latency always counts from its arrival. A batch's
+//! requests begin together, with the last.
 //!
 //! The run ends when no job has a request left; requests that arrived before the end of the
 //! experiment's duration are completed. A run that has not ended after twice the duration is given

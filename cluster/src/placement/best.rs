@@ -1,10 +1,8 @@
 //! The search for the best node by a [`Rule`]. Ties go to the node of the lowest *rank*: by number,
 //! or by a shuffle (the simulator of FGD draws one per seed, which decides a good part of what
-//! policies with coarse scores reach).
-//!
-//! A score holds until its node changes, and between two arrivals few do. So scores are kept for
-//! each demand (a job without its number), and an arrival reads one small record for each node. All
-//! are forgotten when there are more than [`ASKED_MAX`].
+//! policies with coarse scores reach). A score holds until its node changes, and between two
+//! arrivals few do. So scores are kept for each demand (a job without its number), and an arrival
+//! reads one small record for each node. All are forgotten when there are more than [`ASKED_MAX`].
 
 use std::collections::HashMap;
 

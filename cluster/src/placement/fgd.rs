@@ -1,11 +1,10 @@
 //! Fragmentation gradient descent (FGD; Weng et al., USENIX ATC'23): each job goes where it makes
-//! the least more of the cluster useless for typical jobs.
-//!
-//! With the usual requests m and their shares p_m of all jobs, the *fragmentation* of a node is F =
-//! Σ p_m·F_m, in thousandths of a GPU: F_m is all free parts of its GPUs if m asks for no GPU or
-//! does not fit there, else the free parts of those GPUs that are each too small for m. A place
-//! scores ⌊100·σ((F_before − F_after) ⁄ 1000)⌋ with σ(x) = 1 ⁄ (1 + e^−x), as the authors'
-//! simulator has it; the truncation decides ties, and with it what the policy reaches.
+//! the least more of the cluster useless for typical jobs. With the usual requests m and their
+//! shares p_m of all jobs, the *fragmentation* of a node is F = Σ p_m·F_m, in thousandths of a GPU:
+//! F_m is all free parts of its GPUs if m asks for no GPU or does not fit there, else the free
+//! parts of those GPUs that are each too small for m. A place scores ⌊100·σ((F_before − F_after) ⁄
+//! 1000)⌋ with σ(x) = 1 ⁄ (1 + e^−x), as the authors' simulator has it; the truncation decides
+//! ties, and with it what the policy reaches.
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::{JobSpec, Models};

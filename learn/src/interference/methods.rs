@@ -150,12 +150,10 @@ fn ridge(
 /// Support vectors as a sum of kernels. smartcore's `SVR` borrows the samples and parameters of its
 /// fit, so a model that outlives them cannot hold one. Its function is a constant plus one kernel
 /// for each sample: the constant is the value far from all samples, and the weights follow from the
-/// values at the samples, by one system of linear equations.
-///
-/// Only this kernel is used: version 0.7.0 takes for the kernel of a sample and itself that of the
-/// whole matrix (`Optimizer::new`), which is 1 for radial basis functions and wrong for a product.
-/// It also cuts rows to as many features as there are rows, so fewer rows than features are
-/// refused.
+/// values at the samples, by one system of linear equations. Only this kernel is used: version
+/// 0.7.0 takes for the kernel of a sample and itself that of the whole matrix (`Optimizer::new`),
+/// which is 1 for radial basis functions and wrong for a product. It also cuts rows to as many
+/// features as there are rows, so fewer rows than features are refused.
 #[derive(Debug)]
 struct KernelSum {
     rows: Vec<Vec<f64>>,

@@ -1,11 +1,9 @@
 //! How well the latency of services is predicted beside trainings that no model has met: Mudi's
 //! accuracy of interference modelling (EuroSys'25, section 7.3, Figures 11 and 12), on the table of
-//! pairs ([`ServiceTable`]).
-//!
-//! Mudi profiles each service beside the first five trainings of its Table 3 ([`SEEN`]; sections
-//! 4.1.1 and 7.1), learns four numbers of each curve from the training's layers
-//! ([`learn::interference`]), and is judged on the last four ([`UNSEEN`]). So is this; other
-//! divisions of the nine show how much the choice of these five matters.
+//! pairs ([`ServiceTable`]). Mudi profiles each service beside the first five trainings of its
+//! Table 3 ([`SEEN`]; sections 4.1.1 and 7.1), learns four numbers of each curve from the
+//! training's layers ([`learn::interference`]), and is judged on the last four ([`UNSEEN`]). So is
+//! this; other divisions of the nine show how much the choice of these five matters.
 //!
 //! # What is judged
 //! - *Fit*: the two lines fitted at six or seven shares, against the table at all nine, and at

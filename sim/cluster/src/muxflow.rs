@@ -1,11 +1,9 @@
 //! `MuxFlow`'s comparison with related work (2024, sections 7.1, 7.3 and 7.4, Figures 8 and 10):
-//! trainings of a virtual cluster of Philly beside online services, under each [`Mechanism`].
-//!
-//! Every GPU of the cluster has one service at one rate for ever, drawn by the seed. A training
-//! arrives when Philly's job was submitted, waits its turn (first come, first served, no one
-//! passes), gets a GPU that has no other training, the lowest in number, and stays there to its
-//! end. It runs at the constant speed that [`MuxFlowTable`] has for its network beside that
-//! service.
+//! trainings of a virtual cluster of Philly beside online services, under each [`Mechanism`]. Every
+//! GPU of the cluster has one service at one rate for ever, drawn by the seed. A training arrives
+//! when Philly's job was submitted, waits its turn (first come, first served, no one passes), gets
+//! a GPU that has no other training, the lowest in number, and stays there to its end. It runs at
+//! the constant speed that [`MuxFlowTable`] has for its network beside that service.
 //!
 //! # What is chosen here
 //! - Every training has one GPU, whatever Philly's job had: the paper counts as many trainings as

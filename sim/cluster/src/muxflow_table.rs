@@ -1,11 +1,9 @@
 //! What an online service and a training do to each other on one GPU under five ways to share it,
 //! in the simulator of one GPU: the truth of the comparison of `MuxFlow` with related work
-//! ([`crate::muxflow`]; `MuxFlow`, 2024, sections 7.1, 7.3 and 7.4).
-//!
-//! Three services ([`SERVICES`]) at three rates each and four trainings ([`TRAININGS`]) run in
-//! pairs on one [`DEVICE`]. There is a cell for each service, rate, training and [`Mechanism`].
-//! `tables/muxflow-t4.csv` has the cells, [`measure`] computes them, and
-//! `examples/muxflow_table.rs` writes the file.
+//! ([`crate::muxflow`]; `MuxFlow`, 2024, sections 7.1, 7.3 and 7.4). Three services ([`SERVICES`])
+//! at three rates each and four trainings ([`TRAININGS`]) run in pairs on one [`DEVICE`]. There is
+//! a cell for each service, rate, training and [`Mechanism`]. `tables/muxflow-t4.csv` has the
+//! cells, [`measure`] computes them, and `examples/muxflow_table.rs` writes the file.
 //!
 //! # What differs from the publication
 //! - The services are three "deployed over hundreds of GPUs at `ByteDance`", with recorded rates of

@@ -1,11 +1,9 @@
 //! How fast the inference models of `OLTunes` are on its GPUs, alone and in pairs, in the simulator
 //! of one GPU: the truth of the comparison with `OLTunes` (Journal of Supercomputing, 2025,
-//! sections 2.2 and 4.1).
-//!
-//! Eight models ([`MODELS`], its Tables 6 and 7) run on three models of GPU ([`GPUS`], its Table
-//! 5), alone with each batch of [`BATCHES`] and each share of [`SHARES_PCT`], and in pairs with
-//! each batch of [`PAIR_BATCHES`] under each [`Mechanism`]. `tables/oltunes.csv` has the numbers,
-//! [`measure`] computes them, and `examples/oltunes_table.rs` writes the file.
+//! sections 2.2 and 4.1). Eight models ([`MODELS`], its Tables 6 and 7) run on three models of GPU
+//! ([`GPUS`], its Table 5), alone with each batch of [`BATCHES`] and each share of [`SHARES_PCT`],
+//! and in pairs with each batch of [`PAIR_BATCHES`] under each [`Mechanism`]. `tables/oltunes.csv`
+//! has the numbers, [`measure`] computes them, and `examples/oltunes_table.rs` writes the file.
 //!
 //! # What differs from the publication
 //! - The paper's GPT-2 has 1.5 billion parameters. Here it is the workload `gpt-1.3b-prefill`, a

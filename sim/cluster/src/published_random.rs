@@ -2,12 +2,11 @@
 //! from `math/rand`, whose stream for a seed is part of Go's promise of compatibility. With the
 //! same numbers a run here meets the same jobs in the same order with the same ties, and can be
 //! compared with the published run of that seed to the last decimal, where means over ten seeds of
-//! another generator differ by up to half a point.
-//!
-//! The generator is an additive lagged Fibonacci generator (Knuth, TAOCP 2, 3.2.2): modulo 2⁶⁴ X_n
-//! = X_{n−607} + X_{n−273}. It starts from the state after 7.8·10¹² steps from a start by the seed
-//! 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is computed:
-//! the state after N steps is linear in the first, with coefficients x^N modulo x⁶⁰⁷ − x³³⁴ − 1.
+//! another generator differ by up to half a point. The generator is an additive lagged Fibonacci
+//! generator (Knuth, TAOCP 2, 3.2.2): modulo 2⁶⁴ X_n = X_{n−607} + X_{n−273}. It starts from the
+//! state after 7.8·10¹² steps from a start by the seed 1, exclusive-or a start by the seed itself.
+//! Go has that state as a table. Here it is computed: the state after N steps is linear in the
+//! first, with coefficients x^N modulo x⁶⁰⁷ − x³³⁴ − 1.
 
 use std::sync::LazyLock;
 

@@ -1,12 +1,10 @@
 //! What a training does to the inference service beside it, and the service to the training, in the
 //! simulator of one GPU: the truth on which placement among services is compared (Mudi, EuroSys'25,
-//! section 7.1).
-//!
-//! Six services ([`SERVICES`], Mudi's Table 1) and nine trainings ([`TRAININGS`], its Table 3) run
-//! in pairs on one [`DEVICE`] under MPS. A service that has the share D of the SMs answers its
-//! requests in batches of b; the training has the other SMs. There is a cell for each service,
-//! training, batch of [`BATCHES`] and share of [`SHARES_PCT`]. `tables/pairs-a100.csv` has the
-//! cells, [`measure`] computes them, and `examples/pair_table.rs` writes the file.
+//! section 7.1). Six services ([`SERVICES`], Mudi's Table 1) and nine trainings ([`TRAININGS`], its
+//! Table 3) run in pairs on one [`DEVICE`] under MPS. A service that has the share D of the SMs
+//! answers its requests in batches of b; the training has the other SMs. There is a cell for each
+//! service, training, batch of [`BATCHES`] and share of [`SHARES_PCT`]. `tables/pairs-a100.csv` has
+//! the cells, [`measure`] computes them, and `examples/pair_table.rs` writes the file.
 //!
 //! # What differs from Mudi
 //! - Table 3 trains VGG16 and ResNet-50 on images of 32 x 32 in batches of 512 and 1024. The

@@ -1,11 +1,10 @@
-//! `oracle`: what a clairvoyant scheduler could give best-effort jobs. Simulator only.
-//!
-//! It knows the arrival of every high-priority request, every launch of every trace, and the device
-//! as exactly as the simulator does, and it keeps a promise: **no high-priority request ends later
-//! than solo by more than 1 % of its solo latency** ([`OracleParams::loss_pct`]). Within that it
-//! packs best-effort kernels into idle time and beside kernels that they suit. Its result is a
-//! reference: not the optimum, which would be a search over all schedules, but the gain *with* the
-//! promise, which only a clairvoyant scheduler can make.
+//! `oracle`: what a clairvoyant scheduler could give best-effort jobs. Simulator only. It knows the
+//! arrival of every high-priority request, every launch of every trace, and the device as exactly
+//! as the simulator does, and it keeps a promise: **no high-priority request ends later than solo
+//! by more than 1 % of its solo latency** ([`OracleParams::loss_pct`]). Within that it packs
+//! best-effort kernels into idle time and beside kernels that they suit. Its result is a reference:
+//! not the optimum, which would be a search over all schedules, but the gain *with* the promise,
+//! which only a clairvoyant scheduler can make.
 //!
 //! # The promise
 //! Solo, request r starts at s(r) = max(arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]); late by

@@ -1,7 +1,6 @@
 //! Arrivals that Microsoft recorded in Azure: invocations of functions in 2019, and requests to
 //! language models in 2023. Origin: github.com/Azure/AzurePublicDataset; the sample of functions is
 //! from github.com/vhive-serverless/invitro. Licence: CC-BY-4.0, the sample's repository MIT.
-//!
 //! Functions: `HashOwner,HashApp,HashFunction,Trigger,1,2,…,1440`, how often each function was
 //! invoked in each minute of a day. Requests: `TIMESTAMP,ContextTokens,GeneratedTokens`, with the
 //! time in UTC and seven digits of a fraction of a second.

@@ -1,12 +1,11 @@
 //! Throughputs of training jobs, alone and in pairs, as the authors of *Gavel* measured them, and
 //! their job traces. Origin: github.com/stanford-futuredata/gavel (OSDI 2020). Licence: MIT; the
-//! arrivals of the traces are those of Philly, CC-BY-4.0.
-//!
-//! Throughputs are JSON: `{gpu: {job: {"null": alone, other: [this, beside]}}}`, all in steps per
-//! second. A job is written as a tuple of Python, `('ResNet-18 (batch size 16)', 1)`: its type, and
-//! its scale factor, the number of its GPUs. The pairs ran under MPS. A pair with 0 for both did
-//! not run; the file does not say why. GPUs are `k80`, `p100` and `v100`, each also with the suffix
-//! `_unconsolidated`: the job's GPUs are then in several machines.
+//! arrivals of the traces are those of Philly, CC-BY-4.0. Throughputs are JSON: `{gpu: {job:
+//! {"null": alone, other: [this, beside]}}}`, all in steps per second. A job is written as a tuple
+//! of Python, `('ResNet-18 (batch size 16)', 1)`: its type, and its scale factor, the number of its
+//! GPUs. The pairs ran under MPS. A pair with 0 for both did not run; the file does not say why.
+//! GPUs are `k80`, `p100` and `v100`, each also with the suffix `_unconsolidated`: the job's GPUs
+//! are then in several machines.
 //!
 //! A job trace is a table with tabs and without a header, in one of three forms, which its authors'
 //! program had one after the other:

@@ -3,10 +3,9 @@
 //! below 1000). Origin: the pods and nodes are from github.com/alibaba/clusterdata,
 //! cluster-trace-gpu-v2023; other mixes of the same pods and the allocations are from
 //! github.com/hkust-adsl/kubernetes-scheduler-simulator, the artefact of *Beware of Fragmentation*
-//! (FGD, USENIX ATC 2023). Licence: CC-BY-4.0 and Apache-2.0.
-//!
-//! Units: CPUs in thousandths, memory in MiB, times in seconds since the start of the trace. The
-//! file `openb_pod_list_multigpu20.csv` has only the first five columns: its pods have no times.
+//! (FGD, USENIX ATC 2023). Licence: CC-BY-4.0 and Apache-2.0. Units: CPUs in thousandths, memory in
+//! MiB, times in seconds since the start of the trace. The file `openb_pod_list_multigpu20.csv` has
+//! only the first five columns: its pods have no times.
 
 use super::table::{Column, Row, Table};
 use super::{MACHINE_GPUS_MAX, SECONDS_MAX, TraceError};

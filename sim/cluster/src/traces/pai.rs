@@ -1,13 +1,12 @@
 //! Alibaba's GPU cluster of 2020, *PAI*: its machines, its jobs and the tasks of jobs. A job has
 //! tasks (`worker`, `ps`), and a task has instances that all ask for the same. Origin:
-//! github.com/alibaba/clusterdata, cluster-trace-gpu-v2020. Licence: CC-BY-4.0.
-//!
-//! The tables are published without headers, with their columns in the order of the structures
-//! below; a header is accepted. Units: CPUs and GPUs that a task asks for are in percent of one
-//! (`plan_cpu` 600 is six CPUs, `plan_gpu` 50 is half a GPU), those of a machine are whole; memory
-//! is in GiB; times are in seconds since a moment that was not published; as Unix time they have
-//! the true time of day and day of the week in UTC+8. An empty cell is unknown. Whether a job ends
-//! after it starts is not checked.
+//! github.com/alibaba/clusterdata, cluster-trace-gpu-v2020. Licence: CC-BY-4.0. The tables are
+//! published without headers, with their columns in the order of the structures below; a header is
+//! accepted. Units: CPUs and GPUs that a task asks for are in percent of one (`plan_cpu` 600 is six
+//! CPUs, `plan_gpu` 50 is half a GPU), those of a machine are whole; memory is in GiB; times are in
+//! seconds since a moment that was not published; as Unix time they have the true time of day and
+//! day of the week in UTC+8. An empty cell is unknown. Whether a job ends after it starts is not
+//! checked.
 
 use super::table::{Column, Row, Table};
 use super::{MACHINE_GPUS_MAX, SECONDS_MAX, TraceError};

@@ -1,8 +1,7 @@
 //! Jobs of Microsoft's cluster *Philly* of 2017, as Pollux's authors prepared them. Origin:
 //! github.com/petuum/adaptdl, simulator/traces/philly.csv, made of msr-fiddle's philly-traces.
-//! Licence: Apache-2.0 and, the data, CC-BY-4.0.
-//!
-//! Columns: `timestamp,duration,num_gpus,gpu_time,cluster`. The timestamp is the local time of the
+//! Licence: Apache-2.0 and, the data, CC-BY-4.0. Columns:
+//! `timestamp,duration,num_gpus,gpu_time,cluster`. The timestamp is the local time of the
 //! submission, without a zone: a difference of two across 2017-11-05 can be an hour wrong.
 //! Durations are in seconds. The file is not sorted by time; the rows are given in order of
 //! submission.
