@@ -1,5 +1,5 @@
-//! `gslice`: only shares of the SMs, adjusted to the requests' latency: GSLICE (Dhakal and others,
-//! 2020) as GPUColo's authors extended it to a training job (sections VI and VII-A). Both shares
+//! `gslice`: only shares of the SMs, adjusted to the requests' latency: GSLICE (2020, Dhakal et
+//! al.) as GPUColo's authors extended it to a training job (sections VI and VII-A). Both shares
 //! are a hundred together. At the end of each period, from the mean l of its requests and the
 //! target L, the high-priority job's share x becomes
 //! ```text
