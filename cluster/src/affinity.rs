@@ -21,7 +21,7 @@ pub const AFFINITY_MIN: f64 = 70.0;
 /// Least ratio of a compute-intensive model (section 2.2.1).
 pub const COMPUTE_RATIO_MIN: f64 = 1.2;
 
-/// How many kernels of a model reach half of what the GPU can do.
+/// How many kernels of a model reach half of the GPU's throughput.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {
     /// Of the arithmetic throughput.
@@ -30,7 +30,7 @@ pub struct Kernels {
     pub memory: u32,
 }
 
-/// What a model is short of first.
+/// The resource that a model exhausts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intensity {
     /// Arithmetic.
@@ -69,7 +69,7 @@ pub enum Variant {
     Only,
 }
 
-/// What affinity knows of a task.
+/// The properties of a task that decide affinity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traits {
     /// Of its model ([`Kernels::ratio`]).

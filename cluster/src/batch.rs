@@ -38,11 +38,11 @@ pub struct Task {
     pub id: u64,
     /// LC, not TO.
     pub is_critical: bool,
-    /// When it came.
+    /// Its arrival.
     pub arrived_ns: u64,
     /// From then on.
     pub deadline_ns: u64,
-    /// Predicted, mean over what it may run on; at least 1.
+    /// Predicted, mean over the GPUs that it may run on; at least 1.
     pub latency_ns: u64,
     /// That it uses.
     pub memory_bytes: u64,
@@ -82,7 +82,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// A task came, or came back.
+    /// A task arrived, or returned.
     pub fn push(&mut self, task: Task) {
         self.ages.insert((task.arrived_ns, task.id), task.key());
         let queue = if task.is_critical || task.failures > 0 {
@@ -118,7 +118,7 @@ impl Queues {
         self.critical.values().chain(self.others.values())
     }
 
-    /// When the oldest came.
+    /// Arrival of the oldest.
     #[must_use]
     pub fn oldest_ns(&self) -> Option<u64> {
         let (&(arrived_ns, _), _) = self.ages.first_key_value()?;
@@ -176,7 +176,7 @@ impl Admission {
     }
 }
 
-/// What admits a task to a batch.
+/// The rules that admit a task to a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// By affinity; a task may always begin a batch.
@@ -196,7 +196,7 @@ pub struct Target {
     pub free_bytes: u64,
 }
 
-/// Moves what fits from the queues to the batch: step 2 of Algorithm 2.
+/// Moves fitting tasks from the queues to the batch: step 2 of Algorithm 2.
 pub fn fill(
     batch: &mut Vec<Task>,
     queues: &mut Queues,
@@ -223,7 +223,7 @@ pub fn fill(
     }
 }
 
-/// What decides whether a GPU may have a batch.
+/// The state that decides whether a GPU may have a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// No task runs there.

@@ -30,7 +30,7 @@ pub const SPEED_STEP: f64 = 1e-9;
 /// Least part that a job keeps beside neighbours, however many.
 pub const KEPT_MIN: f64 = 0.05;
 
-/// What each workload keeps of its speed beside each other one.
+/// The part of its speed that each workload keeps beside each other one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs {
     workloads: usize,
@@ -88,7 +88,7 @@ impl Pairs {
         }
     }
 
-    /// What the job keeps beside a neighbour with `share` of the GPU; 1 for unknown workloads.
+    /// The part that the job keeps beside a neighbour with `share`; 1 for unknown workloads.
     #[must_use]
     pub fn kept(&self, job: WorkloadId, beside: WorkloadId, share: f64) -> f64 {
         let (job, beside) = (usize::from(job.0), usize::from(beside.0));

@@ -71,7 +71,7 @@ pub enum InventoryError {
     Gpus {
         /// Its name.
         node: String,
-        /// What it is said to have.
+        /// Its stated number of GPUs.
         gpus: u32,
     },
     /// A node names a model that the inventory does not have.

@@ -16,7 +16,7 @@ pub struct WorkloadId(pub u16);
 pub enum Class {
     /// The job has a promise that is kept: inference, in all published clusters.
     HighPriority,
-    /// The job takes what is left: training.
+    /// The job takes the rest: training.
     BestEffort,
 }
 
@@ -55,7 +55,7 @@ impl Models {
     }
 }
 
-/// What a job asks for. A gang (`gpus` > 1) gets all of its GPUs at once, or none.
+/// The demands of a job. A gang (`gpus` > 1) gets all of its GPUs at once, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobSpec {
     /// Its number.
@@ -66,7 +66,7 @@ pub struct JobSpec {
     pub gpus: u32,
     /// How much of each of them the job uses when it is alone there, up to [`WHOLE_MILLI`].
     pub gpu_milli: u32,
-    /// The part with which it makes progress worth its place. Less than `gpu_milli` if best-effort.
+    /// The part with which it makes progress worth its place: `gpu_milli`, or less if best-effort.
     pub floor_milli: u32,
     /// Device memory on each GPU.
     pub memory_bytes: u64,
@@ -80,7 +80,7 @@ pub struct JobSpec {
     pub models: Models,
     /// Whether its GPUs may lie on several nodes.
     pub spread: bool,
-    /// What it computes.
+    /// Its workload.
     pub workload: WorkloadId,
     /// The longest time, in thousandths of that alone on what the job asks for; `None`: any.
     pub slo_milli: Option<u32>,
@@ -162,12 +162,12 @@ pub enum JobError {
     /// Nothing or more than all of a GPU is asked for.
     #[error("gpu_milli is {0}: expected 1 to {WHOLE_MILLI}")]
     Milli(u32),
-    /// The floor is above what the job uses alone.
+    /// The floor is above the job's use alone.
     #[error("floor_milli is {floor}: expected at most gpu_milli, {milli}")]
     Floor {
-        /// What the job says.
+        /// The floor of the job.
         floor: u32,
-        /// What it uses alone.
+        /// Its use alone.
         milli: u32,
     },
     /// A promise of no time.

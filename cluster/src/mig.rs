@@ -27,7 +27,7 @@ pub struct MigModel {
     pub compute_slices: u32,
     /// Memory slices of the whole GPU; at most [`MEMORY_SLICES_MAX`].
     pub memory_slices: u32,
-    /// What it can be divided into, smallest first.
+    /// The possible instances, smallest first.
     pub profiles: &'static [Profile],
 }
 
@@ -73,7 +73,7 @@ pub struct Layout {
 pub struct NotFree {
     /// The profile's name.
     pub profile: &'static str,
-    /// What was asked for.
+    /// The requested start.
     pub start: u32,
     /// The legal starts that are free.
     pub free: Vec<u32>,
@@ -115,7 +115,7 @@ impl Layout {
         self.model
     }
 
-    /// What is on the GPU, by start.
+    /// The instances, by start.
     #[must_use]
     pub fn instances(&self) -> &[Instance] {
         &self.instances

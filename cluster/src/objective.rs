@@ -50,14 +50,14 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// β at a load of 0 to 1; what is beyond counts as the nearest of them.
+    /// β at a load, which is clamped to 0 to 1.
     #[must_use]
     pub fn beta(&self, load: f64) -> f64 {
         self.beta_idle + (self.beta_full - self.beta_idle) * load.clamp(0.0, 1.0)
     }
 }
 
-/// What the objective knows of a task.
+/// The properties of a task that the objective uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
     /// λ: weight of latency, 0 to 1. Above 0.5 a task is latency-critical (LC), else the other
@@ -67,7 +67,7 @@ pub struct Wish {
     pub deadline_s: f64,
 }
 
-/// A setting on a model of GPU, and what is predicted of it.
+/// A setting on a model of GPU, and its predictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Combination {
     /// The model of GPU.
@@ -92,7 +92,7 @@ pub fn epc(power: Power, share: f64, memory: f64, latency_s: f64) -> f64 {
     power.idle_w + (power.tdp_w - power.idle_w) * share * memory * latency_s
 }
 
-/// What a task keeps of its candidates.
+/// The candidates that a task keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
     /// Its GPUs, the best first, at most [`GPUS_KEPT`].

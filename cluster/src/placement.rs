@@ -32,7 +32,7 @@ pub struct Part {
     pub node: NodeId,
     /// Its GPUs, a bit for each slot; none for a job that asks for none.
     pub slots: u32,
-    /// What the job holds of each.
+    /// The part of each that the job holds.
     pub milli: u32,
     /// Where its MIG instance begins, if it asks for one.
     pub start: Option<Start>,
@@ -80,7 +80,7 @@ pub enum Reason {
     Never,
 }
 
-/// What a policy answers.
+/// The answer of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// There. A gang's parts have all of its GPUs.
@@ -148,7 +148,7 @@ pub trait Rule {
         false
     }
 
-    /// Learns from what was measured; whether scores may be others now.
+    /// Learns from measurements; returns whether scores may have changed.
     fn handle_measured(&mut self, _measured: Measured<'_>) -> bool {
         false
     }
@@ -157,12 +157,12 @@ pub trait Rule {
 /// How much of each of its GPUs a job holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// What it uses alone.
+    /// The part that it uses alone.
     Demand,
     /// What keeps its promise: its use alone, divided by the part of its time alone in which it
     /// must end ([`JobSpec::slo_milli`]), at most all. Its use alone where it has no promise.
     Promise,
-    /// With what it still makes progress ([`JobSpec::floor_milli`]).
+    /// The least with which it makes progress ([`JobSpec::floor_milli`]).
     Floor,
     /// All of it: no job shares it.
     Whole,
@@ -186,7 +186,7 @@ impl Hold {
     }
 }
 
-/// What jobs of each class hold.
+/// How much jobs of each class hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
     /// High-priority jobs.
@@ -196,15 +196,15 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// All hold what they use alone, so that no two jobs ever compete.
+    /// All hold as much as they use alone, so that no two jobs ever compete.
     pub const DEMAND: Self = Self::new(Hold::Demand, Hold::Demand);
     /// No job shares a GPU.
     pub const WHOLE: Self = Self::new(Hold::Whole, Hold::Whole);
     /// High-priority jobs share GPUs with each other; best-effort jobs have theirs to themselves.
     pub const SEPARATE: Self = Self::new(Hold::Demand, Hold::Whole);
-    /// High-priority jobs hold what they use alone, best-effort jobs take what is left.
+    /// High-priority jobs hold as much as they use alone, best-effort jobs take the rest.
     pub const ELASTIC: Self = Self::new(Hold::Demand, Hold::Floor);
-    /// High-priority jobs hold what keeps their promises, best-effort jobs take what is left.
+    /// High-priority jobs hold as much as keeps their promises, best-effort jobs take the rest.
     pub const PROMISED: Self = Self::new(Hold::Promise, Hold::Floor);
 
     const fn new(high_priority: Hold, best_effort: Hold) -> Self {

@@ -26,7 +26,7 @@ struct Waiting {
     since_ns: u64,
 }
 
-/// What became of a waiting job.
+/// The fate of a waiting job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is placed there.
@@ -68,7 +68,7 @@ impl Queue {
         self.len() == 0
     }
 
-    /// A job came.
+    /// A job arrived.
     pub fn push(&mut self, job: JobSpec, now_ns: u64) {
         let waiting = Waiting {
             job,
@@ -77,12 +77,12 @@ impl Queue {
         self.classes[place(waiting.job.class)].push_back(waiting);
     }
 
-    /// Something was released: what fitted nowhere may fit.
+    /// Something was released: jobs that fitted nowhere may fit.
     pub fn handle_release(&mut self) {
         self.failed.clear();
     }
 
-    /// Places what fits, in `view`.
+    /// Places the jobs that fit, in `view`.
     pub fn poll(
         &mut self,
         view: &mut View,

@@ -18,11 +18,11 @@ pub struct Resident {
     pub job: JobId,
     /// Its class.
     pub class: Class,
-    /// What it computes.
+    /// Its workload.
     pub workload: WorkloadId,
-    /// What it holds.
+    /// The part that it holds.
     pub held_milli: u32,
-    /// What it would use alone.
+    /// The part that it would use alone.
     pub gpu_milli: u32,
     /// As in [`JobSpec::floor_milli`].
     pub floor_milli: u32,
@@ -37,11 +37,11 @@ pub struct Resident {
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuState {
-    /// What no job holds, of [`WHOLE_MILLI`].
+    /// The part that no job holds, of [`WHOLE_MILLI`].
     pub free_milli: u32,
     /// Device memory that no job holds.
     pub free_memory_bytes: u64,
-    /// The jobs on it, in the order in which they came.
+    /// The jobs on it, in the order of their placement.
     pub residents: Vec<Resident>,
     /// Of a GPU in MIG mode, its instances.
     pub layout: Option<Layout>,
@@ -84,7 +84,7 @@ struct NodeState {
 pub struct NodeView<'a> {
     /// Its number.
     pub id: NodeId,
-    /// What it has.
+    /// Its specification.
     pub spec: &'a NodeSpec,
     /// Its GPUs, by slot.
     pub gpus: &'a [GpuState],
@@ -98,7 +98,7 @@ pub struct NodeView<'a> {
 }
 
 impl NodeView<'_> {
-    /// What no job holds, all GPUs together.
+    /// The part that no job holds, all GPUs together.
     #[must_use]
     pub fn free_milli(&self) -> u64 {
         self.gpus.iter().map(|gpu| u64::from(gpu.free_milli)).sum()
@@ -194,7 +194,7 @@ impl View {
         self.id
     }
 
-    /// What the cluster has.
+    /// The cluster's inventory.
     #[must_use]
     pub const fn inventory(&self) -> &Inventory {
         &self.inventory

@@ -20,7 +20,7 @@ pub struct Limits {
     pub min_ms: u32,
     /// Greatest W.
     pub max_ms: u32,
-    /// w: what W grows or shrinks by.
+    /// w: the step by which W grows or shrinks.
     pub step_ms: u32,
     /// ρ: of the waiting tasks, the share of latency-critical ones beyond which W shrinks.
     pub critical_max: f64,
@@ -47,7 +47,7 @@ pub enum WindowError {
     /// The first W is outside its bounds, or these are the wrong way round.
     #[error("window of {initial_ms} ms: expected {min_ms} to {max_ms} ms")]
     Initial {
-        /// What was asked for.
+        /// The requested window.
         initial_ms: u32,
         /// Least.
         min_ms: u32,

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a field holds.
+/// The kind of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Kind {
@@ -26,9 +26,9 @@ pub enum Kind {
     },
     /// A number.
     Number {
-        /// What becomes 0, as does all below it.
+        /// The number that becomes 0, as do all below it.
         low: f64,
-        /// What becomes 1, as does all above it.
+        /// The number that becomes 1, as do all above it.
         high: f64,
     },
 }
@@ -39,7 +39,7 @@ pub enum Kind {
 pub struct Field {
     /// Its name, for errors.
     pub name: String,
-    /// What the field holds.
+    /// The kind of its values.
     pub kind: Kind,
 }
 
@@ -161,7 +161,7 @@ pub enum Value<'a> {
     Name(&'a str),
     /// A number, for a field of numbers.
     Number(f64),
-    /// Nothing: the field does not apply, or nobody knows.
+    /// Nothing: the field does not apply, or is unknown.
     Missing,
 }
 
@@ -183,12 +183,12 @@ pub enum ValueError {
         field: String,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// The expected value.
         expected: String,
     },
 }
 
-/// A sparse row: columns and what is in them, by column.
+/// A sparse row: columns and their numbers, by column.
 pub type Row = Vec<(u32, f64)>;
 
 /// Knows the column of each number and each name.
@@ -243,7 +243,7 @@ impl Encoder {
         Some(encoder)
     }
 
-    /// What the encoder was made with.
+    /// The schema of the encoder.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -60,10 +60,10 @@ pub enum FileError {
         file: String,
         /// Bytes after the header.
         found: usize,
-        /// What the header says.
+        /// The header's value.
         expected: u64,
     },
-    /// The body is not what was written.
+    /// The body differs from the written one.
     #[error(
         "{file}: damaged: its checksum is {found:08x}, expected {expected:08x}, as the header says"
     )]
@@ -72,7 +72,7 @@ pub enum FileError {
         file: String,
         /// Checksum of the body.
         found: u32,
-        /// What the header says.
+        /// The header's value.
         expected: u32,
     },
     /// The body is whole, but not of the form of its kind.
@@ -82,7 +82,7 @@ pub enum FileError {
         file: String,
         /// Its kind.
         kind: String,
-        /// What is wrong, with the place.
+        /// The error, with its place.
         why: String,
     },
     /// Parts of the body that do not fit together or are out of range.

@@ -387,7 +387,7 @@ pub(crate) fn mix(seed: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Most factors: what the sums of a prediction have place for.
+/// Most factors: the size of a prediction's sums.
 pub const FACTORS_MAX: usize = 32;
 
 /// Indices of features are below this; with it, memory is bounded.

@@ -133,12 +133,12 @@ impl Settings {
     }
 }
 
-/// What runs beside a service.
+/// The trainings beside a service.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Neighbours {
     /// Layers by kind, as `workloads::LayerCounts::to_array` has them.
     pub layers: [u32; KINDS],
-    /// What an iteration takes alone on the GPU; `None` if that is not known.
+    /// Time of an iteration alone on the GPU; `None` if unknown.
     pub iteration_ms: Option<f64>,
 }
 
@@ -210,14 +210,14 @@ impl From<PieceWise> for Curve {
     }
 }
 
-/// What was measured of a service beside neighbours.
+/// A measurement of a service beside neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The service.
     pub service: ServiceId,
     /// Requests of a batch.
     pub batch: Batch,
-    /// What ran beside it.
+    /// The trainings beside it.
     pub neighbours: Neighbours,
     /// The p99 of the service alone with that batch.
     pub alone_p99: f64,
@@ -433,7 +433,7 @@ impl Number {
     ];
 }
 
-/// What is expected of a service beside neighbours.
+/// A prediction for a service beside neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
     /// The p99 over the share. Its residual is 0, because it has no samples of its own.
@@ -513,7 +513,7 @@ fn fit_sorted(samples: &[&Sample], settings: &Settings) -> Result<Model, FitErro
 }
 
 impl Model {
-    /// What is expected with this batch, of which the p99 alone is known, beside these neighbours.
+    /// Predicts this batch, of which the p99 alone is known, beside these neighbours.
     ///
     /// # Errors
     /// If a number of the question is out of the bounds that samples have as well.
@@ -580,7 +580,7 @@ fn logit(speed: f64) -> f64 {
     (speed / (1.0 - speed)).ln()
 }
 
-/// What has to be stored of a [`Learner`]: the models are fitted again from it.
+/// The stored state of a [`Learner`]: the models are fitted again from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// How models are fitted.
@@ -653,7 +653,7 @@ impl Learner {
         Ok(learner)
     }
 
-    /// What has to be stored.
+    /// The state to store.
     #[must_use]
     pub fn kept(&self) -> Kept {
         let services = self.services.values();
@@ -679,7 +679,7 @@ impl Learner {
         Ok(())
     }
 
-    /// What is needed to fit a service's model anew; `None` if it has no sample.
+    /// The input for a new fit of a service's model; `None` if it has no sample.
     #[must_use]
     pub fn refit(&self, service: ServiceId) -> Option<Refit> {
         let of = self.services.get(&service)?;

@@ -100,7 +100,7 @@ impl Settings {
     }
 }
 
-/// What can predict.
+/// The learners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Learner {
@@ -127,7 +127,7 @@ pub struct Prediction {
 /// Predictions of all learners, in the order of [`LEARNERS`]; None of one that has learnt nothing.
 pub type Predictions = [Option<f64>; 3];
 
-/// How good a learner has been at what it had not seen.
+/// How good a learner has been at unseen samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Score {
     /// Which one.
@@ -193,7 +193,7 @@ impl Loss {
 
     fn is_valid(&self) -> bool {
         let sums = [self.weight, self.error, self.mean_error];
-        // What the weight approaches, and room for rounding.
+        // The limit of the weight, and room for rounding.
         let weight_max = 1.0 / (1.0 - KEEP) + 1.0;
         sums.iter().all(|sum| (0.0..=LOSS_MAX).contains(sum))
             && self.weight <= weight_max
@@ -324,7 +324,7 @@ impl Predictor {
         &self.settings
     }
 
-    /// What columns its fields have.
+    /// The columns of its fields.
     #[must_use]
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
@@ -350,7 +350,7 @@ impl Predictor {
         Ok(predicted.map(|value| Prediction { value, served }))
     }
 
-    /// What each learner predicts.
+    /// The prediction of each learner.
     ///
     /// # Errors
     /// [`PredictorError::Value`].
@@ -428,7 +428,7 @@ impl Predictor {
         [loss(0), loss(1), loss(2)]
     }
 
-    /// How good what was served has been, whichever learner that was; the one of now is named.
+    /// The same of the served predictions; names the learner that is served now.
     #[must_use]
     pub fn served_quality(&self) -> Score {
         self.counts.served.score(self.served())
@@ -479,7 +479,7 @@ impl Predictor {
         self.forest = Some(fitted);
     }
 
-    /// Goes on with the forest that there is; the next refit comes with the next growth.
+    /// Keeps the present forest; the next refit is due with the next growth.
     pub fn handle_refit_failed(&mut self) {
         self.is_refitting = false;
     }
@@ -626,7 +626,7 @@ pub const CELLS_MAX: usize = 1 << 24;
 /// Most samples times trees, and so most leaves of a forest: of 20 trees, [`SAMPLES_MAX`] samples.
 pub const LEAVES_MAX: usize = 1 << 21;
 
-/// What each new sample leaves of the weight of older ones in a loss: half after 128 samples.
+/// Part of older samples' weight in a loss that each new one leaves: half after 128 samples.
 pub const KEEP: f64 = 0.9946;
 
 /// Samples at which machine and forest are compared before the forest is served.

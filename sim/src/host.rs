@@ -70,7 +70,7 @@ pub struct HostModel {
     /// [`HostModel::clock_jump_every_ns`]. It is monotonic. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub clock_jump_ns: u64,
-    /// The period of jumps; the first one comes after this time.
+    /// The period of jumps; the first one is after this time.
     #[serde(deserialize_with = "whole::<_, _, 1, NS_MAX>")]
     pub clock_jump_every_ns: u64,
 }

@@ -13,7 +13,7 @@ use crate::arrivals::{Arrivals, Phase, Schedule};
 pub enum JobClass {
     /// The protected class: its latency matters.
     HighPriority,
-    /// Uses what the high-priority jobs leave.
+    /// Uses the rest that high-priority jobs leave.
     BestEffort,
 }
 

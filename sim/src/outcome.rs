@@ -57,7 +57,7 @@ pub struct JobOutcome {
     pub held: u64,
     /// How long launches were held, by the scheduler's word for the reason.
     pub held_ns: Vec<(&'static str, u64)>,
-    /// What its library has learnt of its kernels for the next start, by place in the trace.
+    /// Its library's learnt durations of kernels for the next start, by place in the trace.
     pub learnt: Vec<(usize, Taught)>,
     /// The policy's view of its target at the end; `None` where it marked no request.
     pub slo: Option<SloView>,

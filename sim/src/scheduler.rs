@@ -159,7 +159,7 @@ pub trait Scheduler {
         true
     }
 
-    /// Appends the launches that go now to `issues`; of a client at most those in its queue.
+    /// Appends the launches that go now to the empty `issues`; of a client at most those in its queue.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
     /// The batch in which a client's next requests are answered, by place in
@@ -192,7 +192,7 @@ pub trait Scheduler {
         false
     }
 
-    /// What the client's library has learnt of its kernels, by place in the trace. After the run.
+    /// The client's library's learnt durations of kernels, by place in the trace. After the run.
     fn learnt(&self, _client: ClientId) -> Vec<(usize, Taught)> {
         Vec::new()
     }

@@ -64,7 +64,7 @@ struct Publication {
 pub struct Part {
     /// Its key in results.
     pub key: &'static str,
-    /// What it shows.
+    /// The subject of its runs.
     pub title: &'static str,
     /// The scenario file.
     pub text: &'static str,

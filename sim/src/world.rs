@@ -298,7 +298,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Kills the process, in any state. The driver keeps what has left its queue.
+    /// Kills the process, in any state. The driver keeps launches that have left its queue.
     fn kill(&mut self, place: usize) {
         let client = &mut self.clients[place];
         client.death_ns = u64::MAX;

@@ -90,7 +90,7 @@ fn a_batch_begins_with_its_last_request_and_each_waits_from_its_own_arrival() {
         .iter()
         .map(|ns| ns / MS)
         .collect();
-    // The last batch has two requests, because no more come.
+    // The last batch has two requests, because no more arrive.
     assert_eq!(ms, [38, 28, 18, 8, 38, 28, 18, 8, 18, 8]);
     assert_eq!(
         (outcome.jobs[0].requests, outcome.jobs[0].unfinished),

@@ -16,7 +16,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// The same with the best last: what a mistaken sign would do.
+    /// The same with the best last, as with a mistaken sign.
     #[must_use]
     pub fn inverted(mut self) -> Self {
         for score in self.scores.iter_mut().flatten().flatten() {

@@ -67,7 +67,7 @@ pub struct Fgd {
 }
 
 impl Fgd {
-    /// With what usually comes.
+    /// With the typical requests.
     #[must_use]
     pub const fn new(usual: Vec<Usual>) -> Self {
         Self { usual }

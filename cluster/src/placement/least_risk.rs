@@ -76,12 +76,12 @@ pub struct LeastRisk {
     measured: HashSet<(WorkloadId, WorkloadId)>,
     power: Vec<Power>,
     terms: Terms,
-    /// By what is free of a used GPU, from 0 to 1000: what of it is of use.
+    /// The useful part of a used GPU, by its free part from 0 to 1000.
     useful: Vec<u32>,
 }
 
 impl LeastRisk {
-    /// With what is known of pairs, of each model's power, and of what usually comes.
+    /// With the known pairs, each model's power, and the typical requests.
     #[must_use]
     pub fn new(pairs: Pairs, power: Vec<Power>, usual: &[Usual], terms: Terms) -> Self {
         let gpus = usual.iter().filter(|usual| usual.gpus > 0);

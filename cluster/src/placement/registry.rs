@@ -23,14 +23,14 @@ use crate::view::View;
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its choice, in a line.
     pub about: &'static str,
-    /// What jobs hold under it, unless the experiment says otherwise.
+    /// How much jobs hold under it, unless the experiment says otherwise.
     pub holding: Holding,
     make: fn(&Setting<'_>, Holding) -> Box<dyn Placement>,
 }
 
-/// What policies are made of.
+/// The inputs from which policies are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
     /// The nodes in the order in which ties are broken.
@@ -39,9 +39,9 @@ pub struct Setting<'a> {
     pub cpu_milli_max: u64,
     /// GPUs of the largest node, in thousandths.
     pub gpu_milli_max: u64,
-    /// What usually comes.
+    /// The typical requests.
     pub usual: &'a [Usual],
-    /// What high-priority jobs that usually come hold where they hold what keeps their promises.
+    /// Typical requests where high-priority jobs hold as much as keeps their promises.
     pub promised: &'a [Usual],
     /// How jobs run beside each other, as far as the policy knows.
     pub pairs: &'a Pairs,
@@ -248,14 +248,14 @@ pub const HOLDINGS: [(&str, Holding); 5] = [
     ("whole", Holding::WHOLE),
 ];
 
-/// A policy, and what jobs hold under it.
+/// A policy, and how much jobs hold under it.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// As it was asked for.
     pub name: String,
     /// The policy.
     pub entry: &'static Entry,
-    /// What jobs hold.
+    /// How much jobs hold.
     pub holding: Holding,
 }
 
@@ -298,7 +298,7 @@ pub fn chosen(name: &str) -> Result<Chosen, UnknownPolicy> {
     holdings()
 )]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
 }
 

@@ -29,7 +29,7 @@ const FOLDS_MAX: usize = 10;
 /// A method is chosen that lowers the squared error of the mean by this part at least.
 pub const GAIN_MIN: f64 = 0.1;
 
-/// What is known of neighbours.
+/// The known properties of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Features {
     /// Their layers by kind, as Mudi has it.

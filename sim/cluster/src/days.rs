@@ -49,15 +49,15 @@ pub enum DaysError {
     Inventory {
         /// The file of the machines.
         file: String,
-        /// What is wrong.
+        /// The error.
         source: InventoryError,
     },
-    /// A trace has none of what is needed of it.
+    /// A trace lacks a needed part.
     #[error("{file} has no {what}")]
     Lacks {
         /// The file.
         file: String,
-        /// What it lacks.
+        /// The missing part.
         what: &'static str,
     },
 }
@@ -65,7 +65,7 @@ pub enum DaysError {
 /// How jobs run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// As Gavel measured on one GPU; policies know what was measured on another.
+    /// As Gavel measured on one GPU; policies know the measurements on another.
     Measured,
     /// As measured, but every workload has the row of the next one: a check that the table matters.
     Permuted,

@@ -25,7 +25,7 @@ pub struct Inflation {
     pub target: f64,
 }
 
-/// What a policy allocated.
+/// The allocation of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocation {
     /// How many jobs arrived.

@@ -61,7 +61,7 @@ pub fn curve(
     latency_model::fit(&samples?).ok()
 }
 
-/// What a daemon measures of a pair: the curve and the training's speeds at [`SAMPLE_SHARES`].
+/// A daemon's measurement of a pair: the curve and the training's speeds at [`SAMPLE_SHARES`].
 #[must_use]
 pub fn sample(
     table: &ServiceTable,
@@ -117,7 +117,7 @@ pub fn fit_errors(table: &ServiceTable, shares: &[f64]) -> FitErrors {
     }
 }
 
-/// What is learnt from, and what is asked.
+/// The learnt samples, and the question.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Trainings that are learnt from.

@@ -26,10 +26,10 @@ use rand_pcg::Pcg64;
 use crate::meter::DAY_NS;
 use crate::world::Arrival;
 
-/// Kinds of job for each class: what a job computes, how much of a GPU it uses, and of which model.
+/// Kinds of job for each class: workload, used part of a GPU, and model.
 pub const KINDS: usize = 64;
 
-/// Copies of one recorded training come up to so many seconds after each other.
+/// Copies of one recorded training arrive up to so many seconds after each other.
 pub const JITTER_S: f64 = 3_600.0;
 
 /// Inference jobs by day, from Monday, ÷ the busiest. Stated, not recorded: one day is.
@@ -55,7 +55,7 @@ pub struct Training {
 /// The recorded parts.
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
-    /// Trainings, of which those that come within the days from the first on are taken.
+    /// Trainings, of which those that arrive within the days from the first on are taken.
     pub trainings: &'a [Training],
     /// Invocations in each minute of a day.
     pub minutes: &'a [u32],
@@ -74,15 +74,15 @@ pub struct Parts<'a> {
 /// How they are put together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
-    /// How long jobs come.
+    /// How long jobs arrive.
     pub days: u32,
     /// Jobs of inference, without those of the burst.
     pub inference_jobs: u64,
     /// Recorded lengths of inference jobs are multiplied by that.
     pub inference_lengths: f64,
-    /// Between these days twice as many of them come (GPUColo, section VIII).
+    /// Between these days twice as many of them arrive (GPUColo, section VIII).
     pub burst_days: std::ops::Range<u32>,
-    /// How often each recorded training comes.
+    /// How often each recorded training arrives.
     pub training_copies: u32,
     /// Recorded lengths of trainings are multiplied by that.
     pub training_lengths: f64,
@@ -92,7 +92,7 @@ pub struct Mixed {
     pub floor_milli: u32,
     /// Promise of inference jobs, as [`JobSpec::slo_milli`].
     pub slo_milli: u32,
-    /// Decides what is drawn.
+    /// Decides all draws.
     pub seed: u64,
 }
 
@@ -117,7 +117,7 @@ impl Mixed {
         }
     }
 
-    /// All jobs, in the order in which they come.
+    /// All jobs, in the order of their arrival.
     #[must_use]
     pub fn arrivals(&self, parts: &Parts<'_>) -> Vec<Arrival> {
         let mut random = Pcg64::seed_from_u64(self.seed);

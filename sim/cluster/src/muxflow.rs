@@ -50,7 +50,7 @@ pub const GPUS_PER_TRAINING: f64 = 3.0;
 /// A training of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Training {
-    /// When it comes.
+    /// Its arrival.
     pub at_ns: u64,
     /// How long it takes alone.
     pub length_ns: u64,
@@ -67,7 +67,7 @@ pub struct Online {
     pub load: usize,
 }
 
-/// What is compared on: trainings in the order in which they come, and the service of each GPU.
+/// Input of the comparison: trainings in the order of arrival, and the service of each GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The trainings.
@@ -234,7 +234,7 @@ impl<'a> World<'a> {
         at
     }
 
-    /// What a training asks for: 40 % of the memory, and what the service leaves.
+    /// A training's demands: 40 % of the memory, and the part that the service leaves.
     fn job(&self, number: usize) -> JobSpec {
         let bytes = self.view.inventory().models()[0].memory_bytes;
         JobSpec {
@@ -245,7 +245,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What came of a trace under a mechanism.
+/// The result of a trace under a mechanism.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Mean latency ÷ alone. If `behind` is not 0, queues would grow without end and there is no

@@ -36,7 +36,7 @@ pub const LOADS_PCT: [u32; 3] = [20, 40, 60];
 /// An online service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Service {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: &'static str,
     /// The built-in workload, one image in a request.
     pub workload: &'static str,
@@ -47,7 +47,7 @@ pub struct Service {
 /// A type of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Training {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: &'static str,
     /// The built-in workload.
     pub workload: &'static str,
@@ -115,7 +115,7 @@ impl Mechanism {
         Self::Pillion,
     ];
 
-    /// What tables call it.
+    /// Its name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ impl Mechanism {
     }
 }
 
-/// Latency of a service, or what it becomes.
+/// Latency of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Mean, ms.
@@ -151,12 +151,12 @@ pub struct Latency {
     pub p99_ms: f64,
 }
 
-/// What is true of one pair under one mechanism.
+/// The truth of one pair under one mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// Of the service. If it cannot keep up, of a run of [`measure::RUN_NS`]: more in longer ones.
     pub latency: Latency,
-    /// When the last request was answered, after the time in which requests came, s.
+    /// When the last request was answered, after the time in which requests arrived, s.
     pub behind_s: f64,
     /// Speed of the training.
     pub iterations_per_s: f64,
@@ -175,7 +175,7 @@ impl Cell {
 /// runs of half the length, or more; all others are behind by 0.11 s at most.
 pub const BEHIND_S_MAX: f64 = 0.4;
 
-/// A cell beside what is true alone.
+/// A cell relative to the numbers alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratios {
     /// Mean latency ÷ alone.
@@ -240,7 +240,7 @@ impl MuxFlowTable {
         self.trainings_alone.get(training).copied()
     }
 
-    /// The cell beside what is true alone.
+    /// The cell relative to the numbers alone.
     #[must_use]
     pub fn ratios(
         &self,

@@ -57,10 +57,10 @@ const STRESS: Load = Load {
     language: 1.0,
 };
 
-/// What is compared on.
+/// The workload of the comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
-    /// How requests come.
+    /// How requests arrive.
     pub pattern: Pattern,
     /// And how many.
     pub load: Load,
@@ -114,13 +114,13 @@ impl Experiment {
     }
 }
 
-/// The first seed of what is reported: numbers of policies were chosen on seeds 1 to 4.
+/// The first reported seed: numbers of policies were chosen on seeds 1 to 4.
 pub const FIRST_SEED: u64 = 11;
 
-/// Requests come for so long, s.
+/// Time in which requests arrive, s.
 pub const SPAN_S: f64 = 60.0;
 
-/// All GPUs stay on for so long after the last request could come, s.
+/// Time for which all GPUs stay on after the last request could arrive, s.
 pub const DRAIN_S: f64 = 30.0;
 
 /// The policies that are compared.
@@ -196,7 +196,7 @@ fn policy(name: &str, facts: &Facts, seed: u64) -> Option<Box<dyn Policy>> {
     }
 }
 
-/// What came of the requests of one class.
+/// The result for the requests of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassOutcome {
     /// How many.
@@ -213,7 +213,7 @@ pub struct ClassOutcome {
     pub running_ms: f64,
 }
 
-/// What came of a run, or of the mean of several.
+/// The result of a run, or the mean of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Latency-critical requests.
@@ -228,7 +228,7 @@ pub struct Outcome {
     pub spread: f64,
     /// ∫ P dt, J.
     pub joules: f64,
-    /// Σ of the paper's score over all tasks, of what they took.
+    /// Σ of the paper's score over all tasks, of their times.
     pub epc: f64,
     /// Mean affinity of a task with those of its batch before it, 0 to 100; 0 without such.
     pub batch_affinity: f64,

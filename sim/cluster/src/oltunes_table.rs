@@ -69,11 +69,11 @@ pub enum Variant {
 /// An inference model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: &'static str,
     /// The built-in workload.
     pub workload: &'static str,
-    /// What it is a variant of.
+    /// Its family.
     pub family: &'static str,
     /// Its size: the paper calls ResNet-18 "lightweight", ResNet-50 and 152 "larger variants".
     pub variant: Variant,
@@ -83,7 +83,7 @@ pub struct Model {
     pub is_vision: bool,
     /// Inputs per second at equal intervals (Table 7; of a row of variants an equal part each).
     pub rps_uniform: f64,
-    /// The same where they come at random.
+    /// The same where they arrive at random.
     pub rps_poisson: f64,
 }
 
@@ -187,7 +187,7 @@ impl Mechanism {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Mps, Self::Orion, Self::Pillion];
 
-    /// What tables call it, which is the name of the simulator's policy.
+    /// Its name in tables, which is that of the simulator's policy.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -207,13 +207,13 @@ impl Mechanism {
 /// A task on a GPU of its own, one batch after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alone {
-    /// What a batch takes on the mean, ms.
+    /// Mean time of a batch, ms.
     pub latency_ms: f64,
     /// Share of the time of all SMs of the GPU in which an SM has a block, 0 to 1.
     pub sm_activity: f64,
 }
 
-/// Kernels of one batch by what they use (Eq. 1).
+/// Kernels of one batch by the resource that they use (Eq. 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
     /// Launches with 50 % of the GPU's arithmetic or more.
@@ -288,7 +288,7 @@ impl InferenceTable {
         })
     }
 
-    /// Kernels of one input by what they use on the GPU [`RATIO_GPU`].
+    /// Kernels of one input by the resource that they use on the GPU [`RATIO_GPU`].
     ///
     /// # Panics
     /// If there is no such model.

@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! The outcome of a run.
 
 use cluster::Class;
 
@@ -14,7 +14,7 @@ pub struct JobRecord {
     pub class: Class,
     /// How many GPUs it had.
     pub gpus: u32,
-    /// When it came.
+    /// Its arrival.
     pub at_ns: u64,
     /// How long it takes alone.
     pub length_ns: u64,
@@ -29,7 +29,7 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Before it has come.
+    /// Before its arrival.
     #[must_use]
     pub fn of(arrival: &Arrival) -> Self {
         let due = arrival.job.slo_milli.map_or(NEVER, |milli| {
@@ -80,7 +80,7 @@ impl JobRecord {
 /// The jobs of one class, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// How many came.
+    /// How many arrived.
     pub jobs: u64,
     /// How many were refused: they fit into no empty cluster.
     pub refused: u64,

@@ -1,4 +1,4 @@
-//! A cluster, its jobs and what is known of both: what a policy plays.
+//! A cluster, its jobs and the knowledge of both: the input of a policy.
 
 use cluster::interference::Pairs;
 use cluster::placement::fgd::{Usual, usual};
@@ -11,16 +11,16 @@ use crate::outcome::Outcome;
 use crate::sources;
 use crate::world::{Arrival, Physics, Watch, play};
 
-/// What is played.
+/// The input of a run.
 #[derive(Clone, Debug)]
 pub struct Play {
     /// The cluster.
     pub inventory: Inventory,
-    /// Its jobs, in the order in which they come.
+    /// Its jobs, in the order of their arrival.
     pub arrivals: Vec<Arrival>,
-    /// What GPUs do.
+    /// The GPUs' behaviour.
     pub physics: Physics,
-    /// What policies know of pairs; the same as in `physics` unless an experiment says otherwise.
+    /// The policies' knowledge of pairs; as in `physics` unless an experiment says otherwise.
     pub known: Pairs,
     usual: Vec<Usual>,
     promised: Vec<Usual>,
@@ -43,7 +43,7 @@ pub struct Bounds {
 }
 
 impl Play {
-    /// With policies that are told how jobs run beside each other.
+    /// With policies that know how jobs run beside each other.
     #[must_use]
     pub fn new(inventory: Inventory, arrivals: Vec<Arrival>, physics: Physics) -> Self {
         // No policy knows the future: the first day's jobs are taken for typical.

@@ -43,7 +43,7 @@ use serde::Serialize;
 use crate::sources::device_of;
 use crate::traces::gavel::{ScaledType, Throughput};
 
-/// What is predicted.
+/// The predicted number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -55,7 +55,7 @@ pub enum Target {
     LogAlone,
 }
 
-/// A workload: what a job type names.
+/// A workload, as a job type names it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// The network: `ResNet-18`.
@@ -80,7 +80,7 @@ impl Workload {
 /// A measured job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What the job runs.
+    /// Its workload.
     pub job: Workload,
     /// The job beside it.
     pub beside: Option<Workload>,
@@ -90,7 +90,7 @@ pub struct Sample {
     pub gpus: u32,
     /// Whether they are in several machines.
     pub is_spread: bool,
-    /// What is to be predicted.
+    /// The number to predict.
     pub target: f64,
 }
 
@@ -317,7 +317,7 @@ pub struct Accuracy {
     pub unseen: usize,
     /// How many of these predictions each learner served.
     pub served_by: ServedBy,
-    /// R² of what was served: 1 - squared error ÷ that of a constant.
+    /// R² of the served predictions: 1 - squared error ÷ that of a constant.
     pub served: f64,
     /// The same with the mean of the predicted samples themselves, of each network or GPU its own,
     /// as the constant: 0 for a predictor that knows only the level of a group.
@@ -339,18 +339,18 @@ pub struct ServedBy {
     pub forest: usize,
 }
 
-/// What a [`play`] comes to.
+/// The result of a [`play`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Number of samples.
     pub samples: usize,
-    /// At the counts that were asked for: R² with the mean of the samples that had not come.
+    /// At the requested counts: R² with the mean of the samples that had not arrived.
     pub accuracy: Vec<Accuracy>,
     /// Which learner was served, from which sample on.
     pub served: Vec<(u64, Learner)>,
     /// Prequential quality at the end, older errors forgotten.
     pub quality: [Score; 3],
-    /// That of what was served, to be compared with `quality`.
+    /// That of the served predictions, to be compared with `quality`.
     pub served_quality: Score,
     /// Prequential R² of the served predictions over all samples, none forgotten, with the mean of
     /// the targets before each; 0 without an error.
@@ -408,7 +408,7 @@ pub fn play(
     })
 }
 
-/// What is kept from the predictor.
+/// The samples that are kept from the predictor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Left {
@@ -418,7 +418,7 @@ pub enum Left {
     Gpu,
 }
 
-/// How well what was kept from the predictor is predicted.
+/// How well the samples that were kept from the predictor are predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unseen {
     /// The network or the GPU; `all` for the samples of all together.
@@ -566,7 +566,7 @@ pub fn with_permuted_targets(samples: &[Sample], seed: u64) -> Vec<Sample> {
     samples.iter().zip(targets).map(with).collect()
 }
 
-/// Samples that come while a forest is fitted.
+/// Samples that arrive while a forest is fitted.
 pub const REFIT_SAMPLES: u64 = 8;
 
 /// Marks jobs whose GPUs are in several machines.

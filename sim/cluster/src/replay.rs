@@ -52,7 +52,7 @@ pub enum ReplayError {
     Inventory {
         /// The file of the machines.
         file: String,
-        /// What is wrong with them.
+        /// The error.
         source: InventoryError,
     },
     /// The machines have no GPU.
@@ -76,9 +76,9 @@ pub enum ReplayError {
     NotMeasured {
         /// The file of throughputs.
         file: String,
-        /// What was asked for.
+        /// The requested GPU.
         gpu: String,
-        /// What there is.
+        /// The GPUs with measurements.
         known: String,
     },
     /// Another form of trace was expected.
@@ -114,7 +114,7 @@ pub struct Options<'a> {
     pub has_hosts: bool,
     /// Promise of high-priority jobs, as [`JobSpec::slo_milli`].
     pub slo_milli: Option<u32>,
-    /// Jobs that come later than that are left out.
+    /// Jobs that arrive later than that are left out.
     pub days: Option<u32>,
     /// How fast Gavel's workloads run.
     pub measured: Option<&'a Measured>,
@@ -123,20 +123,20 @@ pub struct Options<'a> {
 /// A trace, ready to be played.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// Its jobs, in the order in which they come.
+    /// Its jobs, in the order of their arrival.
     pub arrivals: Vec<Arrival>,
-    /// What was left out and why, a line each.
+    /// Rows that were left out and why, a line each.
     pub notes: Vec<String>,
     horizon_ns: u64,
     names_workloads: bool,
 }
 
-/// What Gavel's authors measured on one model of GPU.
+/// Measurements of Gavel's authors on one model of GPU.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The workloads, by number.
     pub names: Vec<String>,
-    /// What they keep beside each other.
+    /// The parts that they keep beside each other.
     pub pairs: Pairs,
     /// Steps per second alone, by type and number of GPUs.
     alone: HashMap<gavel::ScaledType, f64>,
@@ -274,7 +274,7 @@ impl Replay {
         (count, replay)
     }
 
-    /// What is played with that seed, which decides what is drawn.
+    /// The input of a run with that seed, which decides all draws.
     #[must_use]
     pub fn play(&self, inventory: &Inventory, measured: Option<&Measured>, seed: u64) -> Play {
         let mut arrivals = self.arrivals.clone();

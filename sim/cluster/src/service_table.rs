@@ -49,7 +49,7 @@ pub const SHARES_PCT: [u32; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
 /// An inference service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Service {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: &'static str,
     /// The built-in workload.
     pub workload: &'static str,
@@ -73,7 +73,7 @@ pub enum Size {
 /// A type of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Training {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: &'static str,
     /// The built-in workload.
     pub workload: &'static str,
@@ -147,7 +147,7 @@ impl Training {
     }
 }
 
-/// What is true of one pair with one batch at one share.
+/// The truth of one pair with one batch at one share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// Share of all requests that take longer than the target, 0 to 1. 1 where the service cannot
@@ -166,9 +166,9 @@ pub struct Cell {
 pub struct Best {
     /// Requests of a batch.
     pub batch: u32,
-    /// What the service has of the SMs, per cent.
+    /// The service's share of the SMs, per cent.
     pub share_pct: u32,
-    /// What is true with it.
+    /// Its cell.
     pub cell: Cell,
 }
 

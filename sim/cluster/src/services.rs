@@ -80,7 +80,7 @@ pub struct Setting {
     pub speed: f64,
 }
 
-/// How the tuner bounds what a batch may take.
+/// How the tuner bounds the time of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The wait for the batch to fill, the batches before, and the batch together keep the target.
@@ -89,7 +89,7 @@ pub enum Bound {
     Paper,
 }
 
-/// What policies know of pairs.
+/// The policies' knowledge of pairs.
 #[derive(Clone, Debug)]
 pub struct Known {
     curves: Vec<Option<PieceWise>>,
@@ -259,7 +259,7 @@ fn limit_ms(slo_ms: f64, batch: u32, bound: Bound) -> Option<f64> {
 /// A training of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
-    /// When it comes.
+    /// Its arrival.
     pub at_ns: u64,
     /// Its place in [`TRAININGS`].
     pub training: usize,
@@ -318,9 +318,9 @@ const PAUSED_SPEED: f64 = 0.05;
 /// The experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// What is true.
+    /// The truth.
     pub table: ServiceTable,
-    /// What is known.
+    /// The policies' knowledge.
     pub known: Known,
     /// How the tuner bounds batches.
     pub bound: Bound,
@@ -349,7 +349,7 @@ pub const POLICIES: [&str; 10] = [
 /// Suffix of a policy that knows five trainings and learns the others.
 const LEARNT: &str = "-learnt";
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Share of all requests that were late while a training was there, 0 to 1.
@@ -398,7 +398,7 @@ impl Ord for Ended {
 }
 
 impl Experiment {
-    /// What the tuner finds, by trying.
+    /// The setting that the tuner finds by trying.
     #[must_use]
     pub fn tuned(&self, service: usize, training: usize) -> Tuned {
         self.tuned_by(&self.known, service, training)
@@ -546,7 +546,7 @@ impl Experiment {
             if let Some(learnt) = run.learnt.as_ref().filter(|_| run.has_learnt) {
                 policy = self.policy_by(learnt.known(), name, &view);
                 run.has_learnt = false;
-                // What fitted nowhere may now.
+                // Trainings that fitted nowhere may fit now.
                 run.queue.handle_release();
             }
         }

@@ -1,4 +1,4 @@
-//! From the rows of recorded traces to what the simulator plays.
+//! From the rows of recorded traces to the simulator's jobs and clusters.
 
 use std::collections::HashMap;
 
@@ -182,7 +182,7 @@ pub fn without_hosts(job: &mut JobSpec) {
     job.models = Models::ANY;
 }
 
-/// The jobs of an openb list of pods, by name: what each asks for, without times.
+/// The jobs of an openb list of pods, by name: each one's demands, without times.
 #[must_use]
 pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
     let mut pods: Vec<&openb::Pod> = pods.iter().collect();

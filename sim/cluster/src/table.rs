@@ -14,17 +14,17 @@ pub enum TableError {
     Form {
         /// The file.
         file: String,
-        /// What is wrong, with its line.
+        /// The error, with its line.
         source: csv::Error,
     },
-    /// A row says what cannot be.
+    /// A row is invalid.
     #[error("{file}:{line}: {what}")]
     Row {
         /// The file.
         file: String,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
     /// Rows are missing.

@@ -19,15 +19,15 @@ use crate::outcome::{JobRecord, Outcome};
 /// One job of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// When it comes.
+    /// Its arrival.
     pub at_ns: u64,
-    /// How long it takes alone, on what it asks for.
+    /// Its time alone, with its demands met.
     pub length_ns: u64,
-    /// What it asks for. Its number is its place in the trace.
+    /// Its demands. Its number is its place in the trace.
     pub job: JobSpec,
 }
 
-/// What the simulated GPUs do, whatever a policy believes.
+/// The simulated GPUs' behaviour, whatever a policy believes.
 #[derive(Clone, Debug)]
 pub struct Physics {
     /// How jobs run beside each other.

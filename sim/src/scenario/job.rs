@@ -430,7 +430,7 @@ fn ns_of(seconds: &Seconds) -> u64 {
     (seconds.0 * 1e9) as u64
 }
 
-/// A job in a closed loop trains; a job whose requests come from elsewhere answers them.
+/// A job in a closed loop trains; a job with requests from elsewhere answers them.
 #[must_use]
 pub fn kind_of(arrivals: &Arrivals) -> JobKind {
     match arrivals {

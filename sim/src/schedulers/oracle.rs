@@ -226,6 +226,7 @@ impl Oracle {
 }
 
 impl Hp {
+    /// `u64::MAX` if no request is left.
     fn next_start_ns(&self) -> u64 {
         self.plan
             .arrival_ns(self.thread.request)

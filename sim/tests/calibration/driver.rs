@@ -103,7 +103,7 @@ impl Thread {
         self.launched = 0;
         let next_ns = match self.job.period_ns {
             None => now_ns + self.job.between_ns,
-            // A request that came meanwhile has waited.
+            // A request that arrived meanwhile has waited.
             Some(period_ns) => {
                 self.arrived_ns += period_ns;
                 self.arrived_ns.max(now_ns + self.job.between_ns)

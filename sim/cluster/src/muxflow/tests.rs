@@ -94,7 +94,7 @@ fn a_trace_has_the_jobs_of_one_virtual_cluster_with_a_gpu_each() {
     let times = trace.trainings.iter().map(|of| (of.at_ns, of.length_ns));
     let second = 1_000_000_000;
     assert!(times.eq([(0, 100 * second), (100 * second, 100 * second)]));
-    // 200 s of work come in 100 s: two run on the mean.
+    // 200 s of work arrive in 100 s: two run on the mean.
     assert_eq!(trace.services.len(), 6);
     assert!(trace.services.iter().all(|online| online.load == 0));
     assert_eq!(trace, Trace::new(&jobs, "a", 3.0, 0..1, 7));

@@ -48,7 +48,7 @@ pub enum MeasureError {
     Place {
         /// Which of them.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested place.
         place: usize,
         /// The last there is.
         last: usize,

@@ -43,7 +43,7 @@ pub struct ModelFacts {
     pub slo_ms: f64,
     /// It takes images: all its requests are latency-critical.
     pub is_vision: bool,
-    /// Requests a second that come at equal intervals.
+    /// Requests a second that arrive at equal intervals.
     pub rps_uniform: f64,
     /// The same at random.
     pub rps_poisson: f64,

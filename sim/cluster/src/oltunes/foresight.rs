@@ -39,7 +39,7 @@ pub struct Quality {
     pub served: &'static str,
     /// Runs that were learnt.
     pub samples: u64,
-    /// By learner: how much of the deviation of what came next each predicted, of late.
+    /// By learner: how much of the next runs' deviation each predicted, of late.
     pub r2: BTreeMap<&'static str, f64>,
 }
 

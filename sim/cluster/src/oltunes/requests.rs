@@ -27,7 +27,7 @@ const TO_PART: f64 = 0.9;
 /// λ of LC and of TO requests: the middle of the paper's ranges.
 const LAMBDAS: [f64; 2] = [0.75, 0.25];
 
-/// What Table 7's rates are multiplied by.
+/// The factor on Table 7's rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Those of vision, which is LC.
@@ -47,7 +47,7 @@ impl Load {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
-    /// When it comes.
+    /// Its arrival.
     pub at_ns: u64,
     /// Place of its model.
     pub model: usize,
@@ -63,7 +63,7 @@ pub struct Request {
     pub lambda: f64,
 }
 
-/// How requests come.
+/// How requests arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
     /// At equal intervals.
@@ -139,7 +139,7 @@ impl Recorded {
     }
 }
 
-/// All requests of so long, in the order in which they come.
+/// All requests of so long, in the order of their arrival.
 #[must_use]
 pub fn requests(
     facts: &Facts,

@@ -61,7 +61,7 @@ pub enum MeasureError {
     Place {
         /// Which of both.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested place.
         place: usize,
         /// The last there is.
         last: usize,
@@ -81,7 +81,7 @@ pub enum MeasureError {
 
 type Task = (usize, usize, u32);
 
-/// The GPUs with their experiments, and what was found of tasks alone.
+/// The GPUs with their experiments, and times of tasks alone.
 #[derive(Debug)]
 pub struct Bench {
     experiments: Vec<Experiment>,
@@ -177,7 +177,7 @@ impl Bench {
         Ok([speed(OF), speed(BESIDE)])
     }
 
-    /// Kernels of a batch by what they use on [`RATIO_GPU`].
+    /// Kernels of a batch by the resource that they use on [`RATIO_GPU`].
     ///
     /// # Errors
     /// See [`MeasureError`].

@@ -66,7 +66,7 @@ pub enum MeasureError {
     Place {
         /// Which of both.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested place.
         place: usize,
         /// The last there is.
         last: usize,
