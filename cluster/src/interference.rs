@@ -11,7 +11,7 @@
 //! they want beyond them. High-priority jobs share what is left in proportion to their demands. x
 //! is as large as best-effort jobs can use without making a high-priority job slower than it needs,
 //! and never less than the floors. Pillion's and GPUColo's control of latency both settle there;
-//! they differ in speed, below the time that this model resolves.
+//! they differ in how fast, below the time that this model resolves.
 //!
 //! Published measurements of pairs are of equal jobs on one GPU (Gavel, OSDI'20: trainings under
 //! MPS); an effect linear in the neighbour's share and multiplied over neighbours is an assumption.

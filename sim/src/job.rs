@@ -98,7 +98,7 @@ pub struct Job {
     /// When its process is killed, ns after the start, in any state. Work on the device completes,
     /// because kernels cannot be recalled; all other work is lost.
     pub death_ns: Option<u64>,
-    /// A high-priority job's process reports its requests; otherwise launches imply them.
+    /// Its process reports arrival, start and end of requests (if high-priority); else launches do.
     pub marks: bool,
     /// Kernel durations reported to policies instead of the true ones, ns, by place in the trace,
     /// then in those of its phases: learnt by an earlier run

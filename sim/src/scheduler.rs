@@ -159,7 +159,7 @@ pub trait Scheduler {
         true
     }
 
-    /// Appends the launches that go now to the empty `issues`; of a client at most those in its queue.
+    /// Appends the launches that go now to the empty `issues`: at most those in clients' queues.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
     /// The batch in which a client's next requests are answered, by place in
@@ -202,7 +202,7 @@ pub trait Scheduler {
         None
     }
 
-    /// The rule that holds a client's first launch, for display; called after a poll.
+    /// The rule that holds a client's first launch, for display; called if a poll did not issue it.
     fn rule(&self, client: ClientId) -> &'static str {
         let _ = client;
         "held"
