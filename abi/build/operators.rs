@@ -91,10 +91,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
     for (line, content) in lines {
         match row(content) {
             Ok(row) if rows.iter().any(|other| other.symbol == row.symbol) => {
-                errors.push(format!(
-                    "{file}:{line}: `{}` stands there already",
-                    row.symbol
-                ));
+                errors.push(format!("{file}:{line}: duplicate symbol `{}`", row.symbol));
             }
             Ok(row) => rows.push(row),
             Err(error) => errors.push(format!("{file}:{line}: {error}")),
@@ -117,10 +114,10 @@ fn row(content: &str) -> Result<Row, String> {
     let (_, library, prefix) = *known.ok_or_else(|| format!("unknown library `{library}`"))?;
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !symbol.starts_with(prefix) || !is_name(&symbol) {
-        return Err(format!("`{symbol}` is no symbol of {prefix}"));
+        return Err(format!("`{symbol}` is not a symbol of {prefix}"));
     }
     if operator.is_empty() || !is_name(&operator) {
-        return Err(format!("`{operator}` is no operator's name"));
+        return Err(format!("`{operator}` is not an operator name"));
     }
     let parameters: Vec<_> = prototype
         .split(',')
@@ -134,7 +131,7 @@ fn row(content: &str) -> Result<Row, String> {
         .collect();
     if stated.len() != wanted {
         return Err(format!(
-            "{form} states {wanted} parameters, not {}",
+            "{form} needs {wanted} parameters, found {}",
             stated.len()
         ));
     }
@@ -171,7 +168,7 @@ fn parameter(text: &str) -> Result<(String, &'static str), String> {
     let (name, kind) = words
         .split_last()
         .filter(|(_, kind)| !kind.is_empty())
-        .ok_or_else(|| format!("`{text}` is no parameter"))?;
+        .ok_or_else(|| format!("`{text}` is not a parameter"))?;
     let kind = kind.join(" ");
     let kind = match kind.as_str() {
         _ if is_pointer => "*mut core::ffi::c_void",
@@ -180,7 +177,7 @@ fn parameter(text: &str) -> Result<(String, &'static str), String> {
         "size_t" => "usize",
         "long long int" => "core::ffi::c_longlong",
         "double" => "core::ffi::c_double",
-        other => return Err(format!("how is `{other}` passed?")),
+        other => return Err(format!("unknown parameter type `{other}`")),
     };
     Ok((snake(name), kind))
 }

@@ -88,16 +88,16 @@ fn row(content: &str) -> Result<Row, String> {
         name.starts_with("cu") && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
     };
     if !is_name(&symbol) {
-        return Err(format!("`{symbol}` is no driver symbol"));
+        return Err(format!("`{symbol}` is not a driver symbol"));
     }
     if !is_name(&api) || !symbol.starts_with(&api) {
-        return Err(format!("`{symbol}` is no form of the api `{api}`"));
+        return Err(format!("`{symbol}` is not a form of the api `{api}`"));
     }
     let version = version
         .parse()
         .ok()
         .filter(|version| (2_000..100_000).contains(version))
-        .ok_or_else(|| format!("`{version}` is no CUDA version (e.g. 12080)"))?;
+        .ok_or_else(|| format!("`{version}` is not a CUDA version (e.g. 12080)"))?;
     let per_thread = bit("per_thread", &per_thread)?;
     if per_thread != (symbol.ends_with("_ptsz") || symbol.ends_with("_ptds")) {
         return Err(format!("per_thread contradicts the suffix of `{symbol}`"));
@@ -171,7 +171,7 @@ fn duplicates(rows: &[(usize, Row)]) -> impl Iterator<Item = (usize, String)> {
         if let Some(first) = symbols.insert(&row.symbol, *line) {
             return Some((
                 *line,
-                format!("`{}` stands in line {first} already", row.symbol),
+                format!("`{}` is already in line {first}", row.symbol),
             ));
         }
         requests

@@ -84,7 +84,7 @@ fn every_mistake_is_named_with_its_line() {
 
 #[test]
 fn duplicates_are_refused() {
-    assert_refused(GOOD, "`cuMemAlloc_v2` stands in line 2 already");
+    assert_refused(GOOD, "`cuMemAlloc_v2` is already in line 2");
     assert_refused(
         "cuMemAlloc_v3,cuMemAlloc,3020,0,memory,hook,1,void",
         "`cuMemAlloc_v3` answers the same request as line 2",
@@ -96,19 +96,19 @@ fn malformed_fields_are_refused() {
     assert_refused("cuA,cuA,3020,0,memory,hook,1", "7 fields instead of 8");
     assert_refused(
         "malloc,cuA,3020,0,memory,hook,1,void",
-        "`malloc` is no driver symbol",
+        "`malloc` is not a driver symbol",
     );
     assert_refused(
         "cuA,cuB,3020,0,memory,hook,1,void",
-        "`cuA` is no form of the api `cuB`",
+        "`cuA` is not a form of the api `cuB`",
     );
     assert_refused(
         "cuA,cuA,12.8,0,memory,hook,1,void",
-        "`12.8` is no CUDA version (e.g. 12080)",
+        "`12.8` is not a CUDA version (e.g. 12080)",
     );
     assert_refused(
         "cuA,cuA,0,0,memory,hook,1,void",
-        "`0` is no CUDA version (e.g. 12080)",
+        "`0` is not a CUDA version (e.g. 12080)",
     );
     assert_refused(
         "cuA,cuA,3020,x,memory,hook,1,void",
