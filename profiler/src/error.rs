@@ -76,7 +76,7 @@ pub enum Error {
     },
 
     /// The file is longer than [`FILE_BYTES_MAX`].
-    #[error("{}: longer than {FILE_BYTES_MAX} bytes, the most that is read", path.display())]
+    #[error("{}: longer than the limit of {FILE_BYTES_MAX} bytes", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -204,7 +204,7 @@ pub enum Error {
     },
 
     /// More entries than a named bound allows.
-    #[error("{place}: more than {limit} {what}, the most that is read")]
+    #[error("{place}: more than {limit} {what}, the maximum")]
     TooMany {
         /// Where the bound is crossed.
         place: Place,

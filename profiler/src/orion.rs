@@ -199,7 +199,7 @@ fn count_reason(line: &str, count: usize) -> String {
     match from_right.next() {
         Some(name) if numbers => format!(
             "the name {} contains {commas} unquoted comma{}, and Orion's format has no quoting; \
-             take the commas out of the name",
+             remove the commas from the name",
             shown(name.trim()),
             if commas == 1 { "" } else { "s" },
         ),
@@ -326,7 +326,7 @@ mod tests {
             ),
             (
                 "hello",
-                "f: of no known format, it starts with `hello`; accepted here: an Orion",
+                "f: unknown format, starting with `hello`; accepted here: an Orion",
             ),
             ("", "f: empty; accepted here: an Orion"),
         ] {

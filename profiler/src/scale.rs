@@ -107,7 +107,7 @@ impl fmt::Display for Fit {
             ),
             Self::Unscaled { from, to, unknown } => write!(
                 formatter,
-                "measured on {from} and used as it is on {to}, because the peaks of {unknown} are not known"
+                "measured on {from} and used unscaled on {to}, because the peaks of {unknown} are not known"
             ),
         }
     }

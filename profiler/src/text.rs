@@ -55,7 +55,7 @@ impl Format {
 pub(crate) fn looks_like(text: &str) -> String {
     match (Format::detect(text), first_line(text)) {
         (Some(format), _) => format!("looks like {}", format.description()),
-        (None, Some(line)) => format!("of no known format, it starts with {}", shown(line)),
+        (None, Some(line)) => format!("unknown format, starting with {}", shown(line)),
         (None, None) => "empty".to_owned(),
     }
 }

@@ -43,13 +43,13 @@ const fn rule(
 #[rustfmt::skip]
 pub(super) const RULES: [Rule; 53] = [
     rule(Family::Collective, Neither, &["^nccl", "^oneccl", "nvshmem", "_on_stream_kernel", "cross_device_reduce", "multimem_all", "all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "reducescatter", "all_to_all", "alltoall"], "waits for another GPU"),
-    rule(Family::Setup, Neither, &["computeoffsets", "computeboffsets", "offsetskernel", "precompute_indices", "initkernel", "prepare_varlen", "singletile", "exclusivesum", "gemm_pointers", "moe_align"], "prepares the kernel after it, or one block; a few µs"),
+    rule(Family::Setup, Neither, &["computeoffsets", "computeboffsets", "offsetskernel", "precompute_indices", "initkernel", "prepare_varlen", "singletile", "exclusivesum", "gemm_pointers", "moe_align"], "prepares the next kernel, or has one block; a few µs"),
     // A prefix states the kind of torch.compile's kernels; the rest lists all fused operations.
     rule(Family::Elementwise, MemoryIfLarge, &["^triton_poi", "^triton_for", "^triton_unk"], "TorchInductor's pointwise kernels"),
     rule(Family::Reduction, MemoryIfLarge, &["^triton_red", "^triton_per", "^triton_spl"], "TorchInductor's reductions: each element read once or twice"),
     rule(Family::AttentionDecode, Memory, &["flex_decoding"], "each key and value is read for one or few queries"),
     rule(Family::Attention, Compute, &["flex_attention"], "two products for each pair of blocks"),
-    rule(Family::Gemm, Compute, &["^triton_tem", "^triton_mm", "^triton_bmm", "^triton_gemm"], "a product from a template"),
+    rule(Family::Gemm, Compute, &["^triton_tem", "^triton_mm", "^triton_bmm", "^triton_gemm"], "a matrix product from a template"),
     // nvFuser: likewise.
     rule(Family::Elementwise, MemoryIfLarge, &["^nvfuser_pointwise", "^nvfuser_transpose", "^nvfuser_no_op", "^nvfuser_resize"], "generated, no reduction"),
     rule(Family::Reduction, MemoryIfLarge, &["^nvfuser_reduction", "^nvfuser_persistent", "^nvfuser_inner", "^nvfuser_outer"], "generated, with a reduction"),
@@ -66,18 +66,18 @@ pub(super) const RULES: [Rule; 53] = [
     rule(Family::Elementwise, MemoryIfLarge, &["attention_mask", "attn_mask"], "writes what attention reads"),
     rule(Family::Copy, Memory, &["bwd_dot_do", "bwd_convert", "bwd_preprocess", "bwd_postprocess", "bwdpreprocess", "bwdpostprocess", "splitkv_combine", "flash_attn_combine", "fwdcombine", "merge_attn_states", "mergestate", "marlin_repack", "reshape_and_cache", "copy_blocks", "swap_blocks", "concat_and_cache", "rotary", "|rope"], "around attention or a product: a pass over tensors"),
     // Launched for a prompt and for one token; the name does not distinguish them.
-    rule(Family::Attention, Neither, &["flashattnfwd", "flashattentionforward", "unified_attention", "batchprefill", "singleprefill", "batchmla", "_mla_", "splitkv", "split_kv", "fmhasm"], "by the number of queries: many in a prompt, one for each further token"),
+    rule(Family::Attention, Neither, &["flashattnfwd", "flashattentionforward", "unified_attention", "batchprefill", "singleprefill", "batchmla", "_mla_", "splitkv", "split_kv", "fmhasm"], "depends on the number of queries: many in a prompt, one for each further token"),
     rule(Family::AttentionDecode, Memory, &["paged_attention", "pagedattention", "flash_decod", "batchdecode", "singledecode", "decode_attention", "fwd_grouped_kernel_stage", "masked_multihead", "|mmha", "kernel_mha", "flash_attn_ext_vec", "flash_attn_vec_ext", "mqa_decode"], "each key and value is read for one or few queries"),
     rule(Family::Attention, Compute, &["flash_fwd", "flash_bwd", "flashattnbwd", "flashattentionbackward", "fmha", "sdpa", "attn_fwd", "attn_bwd", "attention_bwd", "attention_backward"], "two products for each pair of blocks, which stay on the SM"),
-    rule(Family::Attention, Neither, &["attention", "flash_attn", "flashattn"], "by the number of queries"),
+    rule(Family::Attention, Neither, &["attention", "flash_attn", "flashattn"], "depends on the number of queries"),
     rule(Family::Gemv, Memory, &["gemv", "gemmsn", "gemmk1", "^dot_kernel", "axpy", "|scal_kernel", "nrm2", "|asum", "iamax", "splitkreduce", "splitk_reduce", "reduce_1block", "reducesplitk", "reduce_wgrad", "stream_k_fixup", "4bit_inference", "|trsv", "|symv", "|ger_kernel", "mul_mat_vec", "csrmv", "|spmv"], "a matrix is read for one or few vectors; partial products are summed"),
     // Weights of 4 or 8 bits, used for one row and for thousands: with 4 bound by memory below
     // some 40 rows (2 operations for each of 0.5 bytes, against a ridge of 150).
-    rule(Family::Gemm, Neither, &["marlin", "machete", "fpa_intb", "gemm_forward_4bit", "gemm_half_q_half", "awq_gemm", "gptq_gemm", "w4a16", "w4a8", "wna16", "int4_gemm", "tinygemm"], "by the number of rows: compute of a prompt, memory of one token"),
-    rule(Family::Gemm, Neither, &["grouped_gemm", "group_gemm", "grouped_mm", "moe_gemm"], "by the rows that an expert has"),
+    rule(Family::Gemm, Neither, &["marlin", "machete", "fpa_intb", "gemm_forward_4bit", "gemm_half_q_half", "awq_gemm", "gptq_gemm", "w4a16", "w4a8", "wna16", "int4_gemm", "tinygemm"], "depends on the number of rows: compute for a prompt, memory for one token"),
+    rule(Family::Gemm, Neither, &["grouped_gemm", "group_gemm", "grouped_mm", "moe_gemm"], "depends on the number of rows of an expert"),
     rule(Family::Quantise, Memory, &["quantize", "quant_kernel", "_quant_", "fp8_q", "fp8row", "hfp8", "convert_fp8", "reconstruct_exllama", "reconstruct_gptq"], "one pass, a smaller number for each"),
     rule(Family::Conv, Compute, &["^conv$", "convolve", "cudnn_", "scudnn", "hcudnn", "884cudnn", "1688cudnn", "16816cudnn", "fprop", "dgrad", "wgrad", "winograd", "implicit_gemm", "implicit_precomp", "|conv2d", "|conv3d"], "each weight is used at all places of an image"),
-    rule(Family::Conv, Neither, &["convolution", "conv_transpose", "convtranspose", "deconv"], "a filter of an image as often as a layer"),
+    rule(Family::Conv, Neither, &["convolution", "conv_transpose", "convtranspose", "deconv"], "may be a filter of an image or a layer of a network"),
     rule(Family::Gemm, Compute, &["gemm", "matmul", "mul_mat_q", "^nvjet", "cutlass", "s884", "s1688", "s16816", "wgmma", "tensorop"], "n operations for each element of n × n matrices"),
     // The tables of recommenders and gradients of tables: a block walks over many rows.
     rule(Family::Embedding, Memory, &["embedding", "_embs_", "_embs$", "indexing_backward", "compute_grad_weight"], "a row is read and written for each index"),
@@ -87,7 +87,7 @@ pub(super) const RULES: [Rule; 53] = [
     rule(Family::Pooling, Neither, &["max_pool", "maxpool", "pooling"], "index arithmetic for each element of a window: 2 recordings say compute, 2 memory"),
     rule(Family::Optimiser, MemoryIfLarge, &["multi_tensor", "multitensor", "fused_adam", "fusedadam", "adam_kernel", "applyadam", "adamw", "sgd_kernel", "fused_sgd", "|lamb_", "adagrad", "koptimizer"], "reads parameter, gradient and state, writes two of them"),
     // Double precision runs at 1/32 or 1/64 of single on most GPUs, at 1/2 on a few.
-    rule(Family::Elementwise, Neither, &["sqrt__float64", "divide__float64", "exp__float64", "log__float64", "power__float64", "sin__float64", "cos__float64", "tanh__float64"], "many operations in double precision: by GPU"),
+    rule(Family::Elementwise, Neither, &["sqrt__float64", "divide__float64", "exp__float64", "log__float64", "power__float64", "sin__float64", "cos__float64", "tanh__float64"], "many operations in double precision: depends on the GPU"),
     rule(Family::Copy, MemoryIfLarge, &["transpose", "permute_", "catarray", "memcpy", "memset", "copy", "swapdimension", "shuffleintensor", "concat", "reshape", "^wrapped_", "tensor_kernel_flip", "flip_filter", "roll_cuda", "reflection_pad", "replication_pad"], "moves and computes nothing"),
     rule(Family::Elementwise, MemoryIfLarge, &["elementwise", "elemwise", "elem_wise", "element_mul", "pointwise", "act_and_mul", "silu", "gelu", "swiglu", "geglu", "|relu", "sigmoid", "activation", "eigenmetakernel", "triu_tril", "fillfunctor", "fill_kernel", "cast_kernel", "convert_kernel", "bias_add", "biasadd", "op_tensor", "optensor", "op_generic_tensor", "add_tensor", "__for_each", "detail::for_each", "6detail8for_each", "__parallel_for", "parallelforagent", "detail::transform", "6detail9transform"], "0.1 to 1 operation for each byte"),
     rule(Family::Elementwise, Memory, &["globalkernel"], "cuBLASLt's epilogue: bias and activation in a pass of its own"),
@@ -105,5 +105,5 @@ pub(super) const RULES: [Rule; 53] = [
     rule(Family::Reduction, Memory, &["rowreduce", "columnreduce", "blockreduce", "row_reduce", "column_reduce", "reduce_block", "reduction", "__reduce", "argmax", "argmin", "biasgrad", "bias_grad", "norm_kernel"], "reads each element once"),
     rule(Family::Elementwise, MemoryIfLarge, &["^bias"], "TensorFlow's additions of a bias"),
     rule(Family::Elementwise, MemoryIfLarge, &["^unrolled_", "^vectorized_"], "PyTorch's loops over elements"),
-    rule(Family::ScanSort, Memory, &["thrust"], "what is left of Thrust: passes over all elements"),
+    rule(Family::ScanSort, Memory, &["thrust"], "the rest of Thrust: passes over all elements"),
 ];

@@ -184,7 +184,11 @@ fn parse_requests(table: &Table<'_>, kernels: usize) -> Result<Option<Requests>,
             return Err(file.bad("order", run.span(), "[KERNEL, TIMES]"));
         };
         if kernels == 0 {
-            return Err(file.bad("order", run.span(), "no order, as there are no kernels"));
+            return Err(file.bad(
+                "order",
+                run.span(),
+                "no order, because the profile has no kernels",
+            ));
         }
         let kernel = file.number("order", kernel, 0, most.min(u64::from(u32::MAX)))?;
         let times = file.number("order", times, 1, u64::from(u32::MAX))?;

@@ -402,7 +402,7 @@ impl<'a> Cursor<'a> {
         if self.at_end() {
             return Ok(());
         }
-        let reason = format!("{} after the end of the line's words", shown(self.rest()));
+        let reason = format!("unexpected {} at the end of the line", shown(self.rest()));
         Err(Error::syntax(self.place(), reason))
     }
 
@@ -425,7 +425,7 @@ impl<'a> Cursor<'a> {
                     Some((_, escaped @ ('"' | '\\'))) => name.push(escaped),
                     _ => {
                         self.offset += index;
-                        let reason = "`\\` before neither `\"` nor `\\`".to_owned();
+                        let reason = "`\\` must be followed by `\"` or `\\`".to_owned();
                         return Err(Error::syntax(self.place(), reason));
                     }
                 },

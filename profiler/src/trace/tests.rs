@@ -71,7 +71,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "trace 1",
         "trace 1 x",
-        "t:1:17: `x` after the end of the line's words",
+        "t:1:17: unexpected `x` at the end of the line",
     ),
     (
         "device V100-SXM2-16GB\n",
@@ -104,7 +104,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "t:6:10: launch = `3`; expected nothing, or xN",
     ),
     ("launch 1 x3", "launch 1 x0", "t:6:10: launch = `x0`;"),
-    ("launch 1 x3", "launch 1 x3 x", "t:6:13: `x` after the end"),
+    (
+        "launch 1 x3",
+        "launch 1 x3 x",
+        "t:6:13: unexpected `x` at the end",
+    ),
     (
         "launch 1 x3",
         "launch 1 x9999999",
@@ -182,7 +186,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "name=\"d\"x=",
         "expected a space after the closing quote",
     ),
-    ("name=\"d\"", "name=\"\\d\"", "`\\` before neither"),
+    (
+        "name=\"d\"",
+        "name=\"\\d\"",
+        "`\\` must be followed by `\"` or",
+    ),
     (
         "name=\"d\"",
         "name=\"\"",
@@ -228,10 +236,7 @@ fn a_trace_without_launches_or_without_kernels_is_refused() {
 fn a_file_of_another_format_is_refused_with_what_is_accepted() {
     for (text, found) in [
         ("format = \"pillion-profile\"\n", "looks like a TOML file"),
-        (
-            "\u{7f}ELF",
-            "of no known format, it starts with `\\u{7f}ELF`",
-        ),
+        ("\u{7f}ELF", "unknown format, starting with `\\u{7f}ELF`"),
         (" \n", "empty"),
     ] {
         let error = parse(text).expect_err("not a trace");
