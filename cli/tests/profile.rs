@@ -130,7 +130,7 @@ fn without_an_output_the_profile_goes_to_stdout_and_what_is_said_to_stderr() {
         assert!(ended.status.success());
         assert!(text(&ended.stdout).starts_with("format = \"pillion-profile\"\nversion = 2\n"));
         assert!(
-            text(&ended.stderr).contains("say it with `import --device MODEL`"),
+            text(&ended.stderr).contains("name it with `import --device MODEL`"),
             "{}",
             text(&ended.stderr)
         );
@@ -194,7 +194,7 @@ fn unusable_files_end_with_2_and_nothing_written() {
     fs::write(&good, ncu("12.50")).expect("room");
     let import = |files: &[&Path]| pillion(&["import", "-o", out.to_str().expect("text")], files);
     for (file, expected) in [
-        (&*bad, "the tool said: ==ERROR== ERR_NVGPUCTRPERM"),
+        (&*bad, "the tool reported: ==ERROR== ERR_NVGPUCTRPERM"),
         (&empty, "empty"),
         (Path::new("/nowhere/x"), "/nowhere/x: cannot be read"),
         (folder.path(), "cannot be read"),

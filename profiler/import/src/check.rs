@@ -14,12 +14,12 @@ const SPREAD: u64 = 3;
 pub fn check(profile: &Profile) -> Vec<String> {
     let mut doubts = Vec::new();
     if profile.kernels.is_empty() {
-        doubts.push("it knows no kernel, so every launch will count as unknown".to_owned());
+        doubts.push("the profile has no kernels, so every launch will count as unknown".to_owned());
         return doubts;
     }
     if !Gpu::of_profile(profile).can_be_scaled() {
         doubts.push(format!(
-            "SMs, clock and bandwidth of `{}` are not all known, so the profile cannot be scaled to another GPU",
+            "the profile cannot be scaled to another GPU: SMs, clock or bandwidth of `{}` are unknown",
             profile.gpu
         ));
     }
@@ -34,17 +34,17 @@ pub fn check(profile: &Profile) -> Vec<String> {
     };
     say(
         "of unknown class",
-        "counters of Nsight Compute (`ncu --set full`) tell it",
+        "import counters of Nsight Compute (`ncu --set full`) for the class",
         &|kernel| kernel.class == ResourceClass::Unknown,
     );
     say(
-        "whose launch shape is not known",
-        "an SQLite export of Nsight Systems has it",
+        "of unknown launch shape",
+        "import an SQLite export of Nsight Systems for the shape",
         &|kernel| kernel.grid == [0; 3],
     );
     say(
-        "of which it is not known how many blocks fit on an SM",
-        "they count as one block per SM; an SQLite export of Nsight Systems has what is needed",
+        "with an unknown number of blocks per SM",
+        "one block per SM is assumed; import an SQLite export of Nsight Systems for the number",
         &|kernel| kernel.grid != [0; 3] && kernel.evidence.blocks_per_sm.is_none(),
     );
     say(
@@ -53,7 +53,7 @@ pub fn check(profile: &Profile) -> Vec<String> {
         &|kernel| kernel.durations.p95_ns > kernel.durations.median_ns.saturating_mul(SPREAD),
     );
     say(
-        "launched once only",
+        "launched only once",
         "profile several requests or iterations",
         &|kernel| kernel.count == 1,
     );
@@ -94,7 +94,11 @@ mod tests {
     fn what_is_lacking_is_said_and_nothing_else() {
         assert!(doubts("T4", "T4").is_empty());
         for (from, to, expected) in [
-            ("T4", "RTX 9090", "are not all known"),
+            (
+                "T4",
+                "RTX 9090",
+                "SMs, clock or bandwidth of `RTX 9090` are unknown",
+            ),
             (
                 "\"memory\"",
                 "\"unknown\"",
@@ -103,17 +107,21 @@ mod tests {
             (
                 "grid = [1, 1, 1]\nblock = [32, 1, 1]",
                 "grid = [0, 0, 0]\nblock = [0, 0, 0]",
-                "launch shape is not known",
+                "kernel of unknown launch shape",
             ),
-            ("blocks_per_sm = 16\n", "", "how many blocks fit on an SM"),
+            (
+                "blocks_per_sm = 16\n",
+                "",
+                "unknown number of blocks per SM",
+            ),
             ("p95 = 110", "p95 = 310", "p95 is more than 3 medians"),
-            ("count = 4", "count = 1", "launched once only"),
+            ("count = 4", "count = 1", "launched only once"),
         ] {
             let found = doubts(from, to);
             assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
         }
         let empty = GOOD.split("[[kernel]]").next().expect("a head");
         let empty = Profile::parse(empty, Path::new("p")).expect("right");
-        assert!(check(&empty)[0].contains("knows no kernel"));
+        assert!(check(&empty)[0].contains("the profile has no kernels"));
     }
 }

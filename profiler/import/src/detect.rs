@@ -178,9 +178,9 @@ fn of_text(text: &str) -> Format {
         return Format::NsysText;
     }
     match profiler::Format::detect(text) {
-        Some(profiler::Format::Orion) if !is_orion(text) => looks_like("CSV of no known tool"),
+        Some(profiler::Format::Orion) if !is_orion(text) => looks_like("CSV of an unknown tool"),
         Some(_) => Format::Profiler,
-        None => looks_like("of no known format"),
+        None => looks_like("unknown format"),
     }
 }
 
@@ -251,8 +251,8 @@ mod tests {
         for (head, expected) in [
             (b"".as_slice(), "empty"),
             (b"PAR1", "Parquet"),
-            (b"hello", "of no known format"),
-            (b"Name,streamId,type,bytes", "CSV of no known tool"),
+            (b"hello", "unknown format"),
+            (b"Name,streamId,type,bytes", "CSV of an unknown tool"),
             (b"==PROF== Connected", "text of Nsight Compute"),
         ] {
             assert_eq!(of_head(head).description(), expected);

@@ -20,7 +20,7 @@ pub enum Error {
 
     /// The file is longer than the limit, after decompression.
     #[error(
-        "{}: more than {limit} bytes{}; if the file is to be trusted, raise the limit with --max-bytes",
+        "{}: more than {limit} bytes{}; if you trust the file, raise the limit with --max-bytes",
         path.display(),
         if *is_compressed { " when decompressed" } else { "" }
     )]
@@ -34,7 +34,7 @@ pub enum Error {
     },
 
     /// More items than a named bound of [`limits`](crate::limits) allows.
-    #[error("{}: more than {limit} {what}, the most that is read; profile a shorter run", path.display())]
+    #[error("{}: more than {limit} {what}, the maximum; profile a shorter run", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum Error {
     },
 
     /// The content has no supported format.
-    #[error("{}: {found}; read here: {accepted}", path.display())]
+    #[error("{}: {found}; accepted here: {accepted}", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -78,7 +78,7 @@ pub enum Error {
     },
 
     /// The file violates its format, most likely because it was truncated.
-    #[error("{}: {reason}; the file is damaged or was cut short: {remedy}", path.display())]
+    #[error("{}: {reason}; the file is damaged or truncated: {remedy}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -101,8 +101,8 @@ pub enum Error {
 
     /// A number is ambiguous.
     #[error(
-        "{}:{line}: {value} is ambiguous: nothing in the file tells whether its separator marks \
-         thousands or decimals; export again with LC_ALL=C",
+        "{}:{line}: {value} is ambiguous: its separator may mark thousands or decimals; export \
+         again with LC_ALL=C",
         path.display()
     )]
     AmbiguousNumber {
@@ -140,7 +140,7 @@ pub enum Error {
     },
 
     /// No GPU of the sources is the requested one.
-    #[error("no kernel ran on {asked}: measured on {}; leave --device out, or give one of these", gpus.join(", "))]
+    #[error("no kernel ran on {asked}; measured GPUs: {}; leave out --device, or name one of these", gpus.join(", "))]
     OtherGpu {
         /// The value of `--device`.
         asked: String,

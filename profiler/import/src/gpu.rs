@@ -90,15 +90,15 @@ impl Gpu {
             return None;
         }
         let why = if sms > device.sms {
-            "another board than the device table has"
+            "a different board than in the device table"
         } else if self.uses_mps || sms * 7 % device.sms != 0 {
-            "taken under an MPS limit or in a MIG slice"
+            "measured under an MPS limit or in a MIG slice"
         } else {
-            "taken in a MIG slice"
+            "measured in a MIG slice"
         };
         Some(format!(
-            "{} is stated with {sms} SMs, and {} has {}: {why}; durations are those of the share, \
-             so profile on the whole GPU if the job will have it",
+            "the file reports {sms} SMs for {}, but {} has {}: {why}; durations apply to that \
+             share, so profile on the whole GPU if the job will run on it",
             self.shown(),
             device.name,
             device.sms,

@@ -49,8 +49,8 @@ pub(crate) fn read(path: &Path) -> Result<Source, Error> {
     if builder.is_empty() {
         return Err(Error::no_kernels(
             path,
-            "a profile of no kernel",
-            "import the files it was made from again",
+            "a profile without kernels",
+            "import its source files again",
         ));
     }
     Ok(builder.finish())

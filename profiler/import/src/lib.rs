@@ -70,7 +70,7 @@ pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
         Format::NsysSqlite => nsys_sqlite::read(path, context),
         Format::NsysParquet => Err(Error::not_suitable(
             path,
-            "a Parquet export of Nsight Systems, which is not read",
+            "a Parquet export of Nsight Systems, which is not supported",
             "export the report with `nsys export --type sqlite` instead",
         )),
         Format::NcuCsv | Format::NcuText => ncu::csv::read(path, context),
@@ -82,13 +82,13 @@ pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
             path,
             "an archive of several files",
             format!(
-                "unpack it (tar -xf {}), and import what is in it",
+                "unpack it (tar -xf {}), and import the files in it",
                 path.display()
             ),
         )),
         Format::NsysText => Err(Error::not_suitable(
             path,
-            "the tables of nsys for people, which it cuts",
+            "the human-readable tables of nsys, which are truncated",
             "use `nsys stats --report cuda_gpu_trace --format csv`, or better export the \
                      report with `nsys export --type sqlite` and import that",
         )),

@@ -53,8 +53,8 @@ impl<'r, 'b> Collector<'r, 'b> {
             block = block.or_else(|| line(values.block_size()));
             if grid.is_some() && block.is_some() {
                 self.builder.notice(
-                    "only the numbers of blocks and threads are in the file, not their shape: it \
-                     is taken as one row; `ncu --page raw` has it",
+                    "the file has the numbers of blocks and threads, not their shape: a single \
+                     row is assumed; `ncu --page raw` has the shape",
                 );
             }
         }

@@ -173,8 +173,8 @@ impl Reader<'_> {
         let graphs = self.rows(GRAPHS)?;
         if graphs > 0 {
             builder.notice(format!(
-                "{graphs} launches of CUDA graphs are in the file as a whole, without their \
-                 kernels; capture with `nsys profile --cuda-graph-trace=node` to see them"
+                "{graphs} launches of CUDA graphs are in the file without their kernels; \
+                 capture with `nsys profile --cuda-graph-trace=node` to record them"
             ));
         }
         Ok(builder.finish())
@@ -211,24 +211,25 @@ impl Reader<'_> {
         let (calls, graphs, ranges) = (self.rows(CALLS)?, self.rows(GRAPHS)?, self.rows(NVTX)?);
         let (found, remedy) = if graphs > 0 {
             (
-                format!("{graphs} launches of CUDA graphs as a whole"),
+                format!("{graphs} launches of CUDA graphs without their kernels"),
                 "capture with `nsys profile --cuda-graph-trace=node`",
             )
         } else if calls > 0 {
             (
-                format!("{calls} calls of the CUDA API, but nothing of what ran on the GPU"),
-                "nsys could not trace the GPU (under WSL 2, in a container without the right, \
-                 beside another profiler); run it where `nsys status -e` finds no fault",
+                format!("{calls} calls of the CUDA API, but no activity of the GPU"),
+                "nsys could not trace the GPU (under WSL 2, in a container without the \
+                 permission, beside another profiler); run it where `nsys status -e` finds no \
+                 problem",
             )
         } else if ranges > 0 {
             (
-                format!("{ranges} NVTX events, but nothing of CUDA"),
+                format!("{ranges} NVTX events, but no CUDA activity"),
                 "capture with `nsys profile --trace=cuda,nvtx`",
             )
         } else {
             (
                 "the program made no CUDA call while it was profiled".to_owned(),
-                "capture with `nsys profile --trace=cuda,nvtx`, all processes of the job included",
+                "capture all processes of the job with `nsys profile --trace=cuda,nvtx`",
             )
         };
         Ok(Error::no_kernels(&path, found, remedy.to_owned()))

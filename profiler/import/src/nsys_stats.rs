@@ -77,8 +77,8 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
 /// The error for an empty import.
 fn nothing(path: &Path, said: Option<String>, others: &[String]) -> Error {
     let found = match (said, others.first()) {
-        (Some(line), _) => format!("the tool said: {line}"),
-        (None, Some(header)) => format!("a report that has no launches of kernels ({header}…)"),
+        (Some(line), _) => format!("the tool reported: {line}"),
+        (None, Some(header)) => format!("a report without launches of kernels ({header}…)"),
         (None, None) => "a report without rows of kernels".to_owned(),
     };
     Error::no_kernels(path, found, REMEDY.to_owned())
@@ -385,11 +385,11 @@ impl Report {
         if is_rounded {
             builder.notice(
                 "shared memory is printed in MB with three decimals, so blocks per SM may be off \
-                 by one; an SQLite export has the bytes",
+                 by one; an SQLite export has exact bytes",
             );
         }
         if !is_launches {
-            builder.notice("the report has the longest launch but no 95th percentile; that is used in its place");
+            builder.notice("the report has no 95th percentile: the longest launch is used instead");
         }
         if builder.is_empty() {
             return Err(nothing(path, None, &[]));

@@ -35,7 +35,7 @@ pub const OUTLIER_LAUNCHES_MIN: usize = 5;
 
 /// The caution about durations without a better source.
 const DURATIONS_OF_NCU: &str = "durations are those of Nsight Compute, which runs kernels one by one, at base clocks and \
-     with cold caches; import an export of Nsight Systems too for those of production";
+     with cold caches; for production durations, import an export of Nsight Systems too";
 
 /// Options of an import.
 #[derive(Clone, Debug, Default)]

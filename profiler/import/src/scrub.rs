@@ -33,20 +33,19 @@ pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Er
         Format::Json => copy(from, to, context, trace::scrub::scrub),
         Format::NcuCsv | Format::NcuText => copy(from, to, context, ncu::scrub::scrub),
         Format::NcuReport => Err(not_suitable(
-            "a report of Nsight Compute, with the program's code, host names and addresses, which only \
-             NVIDIA's tool can write again",
-            "export it with `ncu --import FILE --csv --page raw` and scrub that, or share the profile, which \
-             has nothing of them",
+            "a report of Nsight Compute, which holds the program's code, host names and addresses, and \
+             which only NVIDIA's tool can rewrite",
+            "export it with `ncu --import FILE --csv --page raw` and scrub the CSV, or share the profile, \
+             which has none of these",
         )),
         Format::NsysStats => Err(not_suitable(
-            "CSV of nsys stats, in which nothing is private but the names of kernels and the paths in lines \
-             that begin with `Processing`",
-            "take these lines out",
+            "CSV of nsys stats, in which only the names of kernels and the paths in lines that begin with \
+             `Processing` are private",
+            "delete these lines",
         )),
         Format::Profiler => Err(not_suitable(
-            "a profile or trace of kernels, which has names of kernels and files and nothing else that is \
-             private",
-            "share it as it is",
+            "a profile or trace of kernels, in which only the names of kernels and files are private",
+            "share it unchanged",
         )),
         // The reading error names the format and the remedy.
         _ => read(from, context).map(drop),

@@ -228,16 +228,16 @@ impl Reading<'_> {
         }
         if error.is_eof() && walked.is_bare_list && !self.builder.is_empty() {
             self.builder.notice(
-                "the list of events is not closed, so the last ones may be missing: the program \
-                 ended while it wrote the trace",
+                "the list of events is not closed, so the last events may be missing: the \
+                 program ended while writing the trace",
             );
             return Ok(());
         }
         Err(Error::damaged(
             self.path,
             format!("after {} events: {}", walked.events, reason(&error)),
-            "let the profiler end (leave its `with` block) before the program does, and \
-                     copy the whole file",
+            "stop the profiler (leave its `with` block) before the program exits, and copy the \
+             whole file",
         ))
     }
 
@@ -307,7 +307,7 @@ impl Reading<'_> {
         let (found, remedy) = if self.counter_ranges > 0 {
             (
                 format!(
-                    "{} ranges of CUPTI's counters in place of kernels",
+                    "{} ranges of CUPTI's counters instead of kernels",
                     self.counter_ranges
                 ),
                 "profile without `experimental_config=_ExperimentalConfig(profiler_metrics=…)`",
@@ -315,7 +315,7 @@ impl Reading<'_> {
         } else if self.api_calls > 0 {
             (
                 format!(
-                    "{} calls of the CUDA API, but nothing of what ran on the GPU",
+                    "{} calls of the CUDA API, but no activity of the GPU",
                     self.api_calls
                 ),
                 "another profiler may have held CUPTI; profile again without it",

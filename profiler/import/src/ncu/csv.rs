@@ -243,7 +243,7 @@ impl<'a> Reading<'a> {
             })?;
         }
         if self.said.summary {
-            builder.notice("the tables of `--print-summary` in the file were not read");
+            builder.notice("the tables of `--print-summary` in the file are ignored");
         }
         Ok(builder.finish())
     }
@@ -387,24 +387,28 @@ impl Said {
                 "run ncu as root, or let users read the counters \
                  (NVreg_RestrictProfilingToAdminUsers=0 of the nvidia module)"
             } else if line.contains("No kernels") {
-                "profile a run that launches kernels; --kernel-name, --launch-skip and the like \
-                 may leave none"
+                "profile a run that launches kernels; filters such as --kernel-name and \
+                 --launch-skip may leave out all"
             } else {
-                "mend what it says and profile again"
+                "fix the reported problem and profile again"
             };
-            return Error::no_kernels(&path, format!("the tool said: {line}"), remedy.to_owned());
+            return Error::no_kernels(
+                &path,
+                format!("the tool reported: {line}"),
+                remedy.to_owned(),
+            );
         }
         if self.text_page {
             return Error::not_suitable(
                 &path,
-                "the tables of Nsight Compute for people, which it cuts and rounds",
+                "the human-readable tables of Nsight Compute, which are truncated and rounded",
                 REMEDY.to_owned(),
             );
         }
         let found = if headers > 0 {
-            "the header of a table, and no launch after it"
+            "the header of a table without launches"
         } else if self.profiled {
-            "what the tool said while it profiled, and no table"
+            "the tool's progress messages without a table"
         } else {
             "no table of Nsight Compute"
         };

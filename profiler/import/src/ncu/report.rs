@@ -70,14 +70,14 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     }
     if ranges > 0 {
         builder.notice(format!(
-            "{ranges} results of ranges and graphs are in the report; only those of kernels are read"
+            "{ranges} results of ranges and graphs in the report are ignored: only kernels are read"
         ));
     }
     if builder.is_empty() {
         return Err(Error::no_kernels(
             path,
             "a report without results of kernels",
-            "profile with ncu's default --replay-mode, and let no filter leave out all kernels",
+            "profile with ncu's default --replay-mode, and check that no filter leaves out all kernels",
         ));
     }
     Ok(builder.finish())
@@ -123,7 +123,7 @@ impl Report {
         while let Some(block) = self.block()? {
             for name in &block.strings {
                 if named.len() == STRINGS_MAX {
-                    return Err(invalid("more strings than a report has"));
+                    return Err(invalid("too many strings"));
                 }
                 named.push(match metrics::by_name(name) {
                     Some((place, metric)) => Named::Metric(place, metric),

@@ -82,7 +82,7 @@ pub(super) fn choose(sources: &[Source], asked: Option<&str>) -> Result<Choice, 
         .or_else(|| name_of(&gpu))
         .unwrap_or_else(|| {
             notices.push(
-                "the files do not say which GPU they were measured on; say it with `import --device MODEL`"
+                "the files do not name the measured GPU; name it with `import --device MODEL`"
                     .to_owned(),
             );
             "unknown".to_owned()

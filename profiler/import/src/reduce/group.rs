@@ -114,7 +114,7 @@ fn not_joined(source: &Source, apart: &[&Kernel]) -> String {
         String::new()
     };
     format!(
-        "{}: {} of its kernels and shapes are in no other file and stand alone: {}{more}",
+        "{}: {} of its kernels and shapes match none of the other files: {}{more}",
         source.label,
         apart.len(),
         names.join(", "),

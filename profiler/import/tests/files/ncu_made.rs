@@ -202,7 +202,7 @@ fn the_labels_and_columns_of_2020_are_read() {
         .concat();
         let source = file(text).expect("a table");
         assert!(
-            source.notices[0].contains("taken as one row"),
+            source.notices[0].contains("a single row is assumed"),
             "{:?}",
             source.notices
         );
@@ -290,11 +290,11 @@ fn what_has_no_launch_says_why() {
     let permission = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0.";
     for (text, expected) in [
         (summary.to_owned(), "--print-summary"),
-        (format!("==PROF== Connected to process 1 (x)\n{permission}\n"), "the tool said: ==ERROR== ERR_NVGPUCTRPERM"),
-        ("==PROF== Connected to process 1 (x)\n==ERROR== The application returned an error code (1).\n".to_owned(), "the tool said: ==ERROR== The application returned an error code (1)."),
-        ("==WARNING== No kernels were profiled.\n".to_owned(), "the tool said: ==WARNING== No kernels were profiled."),
-        ("==PROF== Profiling \"f\" - 0: 100% - 8 passes\n==PROF== Report: /x.ncu-rep\n".to_owned(), "what the tool said while it profiled, and no table"),
-        (format!("{DETAILS_2024}\n"), "the header of a table, and no launch after it"),
+        (format!("==PROF== Connected to process 1 (x)\n{permission}\n"), "the tool reported: ==ERROR== ERR_NVGPUCTRPERM"),
+        ("==PROF== Connected to process 1 (x)\n==ERROR== The application returned an error code (1).\n".to_owned(), "the tool reported: ==ERROR== The application returned an error code (1)."),
+        ("==WARNING== No kernels were profiled.\n".to_owned(), "the tool reported: ==WARNING== No kernels were profiled."),
+        ("==PROF== Profiling \"f\" - 0: 100% - 8 passes\n==PROF== Report: /x.ncu-rep\n".to_owned(), "the tool's progress messages without a table"),
+        (format!("{DETAILS_2024}\n"), "the header of a table without launches"),
     ] {
         let error = file(&text).expect_err("no launch").to_string();
         assert!(error.contains(expected), "{error}");

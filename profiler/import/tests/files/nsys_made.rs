@@ -200,7 +200,7 @@ fn reports_without_kernels_say_what_to_do() {
     for (statements, expected) in [
         (
             vec![STRINGS, GPUS, KERNELS, calls],
-            "no kernels: 1 calls of the CUDA API, but nothing",
+            "no kernels: 1 calls of the CUDA API, but no activity of the GPU",
         ),
         (
             vec![STRINGS, GPUS, calls, GRAPHS],

@@ -176,14 +176,14 @@ fn what_need_not_or_cannot_be_copied_is_refused_with_the_reason() {
     for (bytes, expected) in [
         (b"NVR\0\x05\0\0\0".as_slice(), "--page raw"),
         (b"Start (ns),Duration (ns),CorrId,GrdX\n", "Processing"),
-        (b"format = \"pillion-profile\"\n", "share it as it is"),
+        (b"format = \"pillion-profile\"\n", "share it unchanged"),
         (
             b"NVIDIA Tegra Profiler Report 2024@6",
             "nsys export --type sqlite",
         ),
         (b"{\"traceEvents\": []}", "no kernels"),
         (b"==ERROR== no\n", "==ERROR== no"),
-        (b"hello", "of no known format"),
+        (b"hello", "unknown format"),
     ] {
         fs::write(&path, bytes).expect("room");
         let to = folder.path().join("copy");

@@ -224,7 +224,7 @@ fn durations_come_from_nsight_systems_and_ratios_from_nsight_compute() {
         assert_eq!(kernel.evidence.dram_pct.map(|pct| pct.value()), Some(80.25));
         assert_eq!(kernel.class, profiler::ResourceClass::Memory);
         let is_said = |notice: &String| {
-            notice.contains("1 of its kernels and shapes are in no other file")
+            notice.contains("1 of its kernels and shapes match none of the other files")
                 && notice.contains("elsewhere")
         };
         assert!(profile.notices.iter().any(is_said), "{:?}", profile.notices);
