@@ -282,7 +282,7 @@ pub enum HelloError {
     #[error("not a Pillion message: {0}")]
     Malformed(&'static str),
     /// The daemon refused the request.
-    #[error("the daemon refuses: {0}")]
+    #[error("the daemon refused: {0}")]
     Refused(String),
     /// The peer closed the connection without an answer.
     #[error("the peer closed the connection")]

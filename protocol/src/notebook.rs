@@ -61,7 +61,7 @@ pub struct Note {
 #[derive(Debug, thiserror::Error)]
 pub enum NotebookError {
     /// It is not a memory file of the right size with a sealed size.
-    #[error("no notebook: {0} bytes, sealed {1:?}")]
+    #[error("not a notebook: {0} bytes, seals {1:?}")]
     Foreign(u64, SealFlags),
     /// The file cannot be read.
     #[error("the notebook cannot be read: {0}")]
@@ -257,10 +257,10 @@ mod tests {
         assert!(refused(create_sealed("pillion-test", 4096).unwrap()).contains("4096 bytes"));
         let plain = tempfile::tempfile().unwrap();
         plain.set_len(2 * HALF_BYTES as u64).unwrap();
-        assert!(refused(plain.into()).contains("no notebook"));
-        assert!(refused(File::open("/dev/zero").unwrap().into()).contains("no notebook"));
+        assert!(refused(plain.into()).contains("not a notebook"));
+        assert!(refused(File::open("/dev/zero").unwrap().into()).contains("not a notebook"));
         let (reader, _writer) = io::pipe().unwrap();
-        assert!(refused(reader.into()).contains("no notebook"));
+        assert!(refused(reader.into()).contains("not a notebook"));
     }
 
     proptest! {

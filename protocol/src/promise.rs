@@ -38,7 +38,7 @@ pub struct Promise {
 /// What [`Weight::parse`] accepts, for messages.
 pub const WEIGHT_EXPECTED: &str = "a whole number from 1 to 100";
 /// What [`Least::parse`] accepts, for messages.
-pub const LEAST_EXPECTED: &str = "a share above 0 to 1, such as 0.3, or a per cent such as 30%";
+pub const LEAST_EXPECTED: &str = "a share above 0 to 1, such as 0.3, or a percentage such as 30%";
 /// The word for [`Change::Default`].
 pub const DEFAULT: &str = "default";
 

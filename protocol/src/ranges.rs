@@ -8,7 +8,7 @@
 
 /// What [`RangePattern::parse`] accepts, for messages.
 pub const EXPECTED: &str = "DOMAIN/GLOB such as /forward* (default domain) or triton/request, of at most \
-     255 bytes, with * and ? in the glob alone";
+     255 bytes, with * and ? only in the glob";
 
 /// Longest text, bytes: it bounds every comparison.
 const BYTES_MAX: usize = 255;

@@ -128,7 +128,7 @@ impl<T: SharedPage> Mapping<T> {
         let seals = fcntl_get_seals(&fd)?;
         let size_bytes = fstat(&fd)?.st_size;
         if !seals.contains(SEALS) || size_bytes != size_of::<T>() as i64 {
-            let error = format!("{size_bytes} bytes, sealed {seals:?}: it is no page of ours");
+            let error = format!("not a Pillion page: {size_bytes} bytes, seals {seals:?}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Self::open(fd, Access::ReadWrite)
@@ -257,7 +257,7 @@ fn check_size<T>(fd: impl AsFd) -> io::Result<()> {
         return Ok(());
     }
     let error = format!(
-        "shared page has {size_bytes} bytes, expected {}",
+        "the shared page has {size_bytes} bytes, expected {}",
         size_of::<T>()
     );
     Err(io::Error::new(io::ErrorKind::InvalidData, error))
@@ -313,7 +313,7 @@ impl<T: SharedPage> Drop for Mapping<T> {
 pub fn check_file_limit(size_bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(most) if most < size_bytes => Err(io::Error::other(format!(
-            "the limit for files (ulimit -f) is {most} bytes, and {size_bytes} are needed"
+            "the file size limit (ulimit -f) is {most} bytes; {size_bytes} bytes are needed"
         ))),
         _ => Ok(()),
     }

@@ -211,7 +211,7 @@ fn a_job_that_may_not_write_so_large_a_file_runs_as_without() {
         let arguments = ["-c", &script, program.to_str().unwrap()];
         let ended = collect(stage.record(Path::new("sh"), &arguments));
         assert_eq!(ended.code(), 7, "{ended:#?}");
-        let why = "the limit for files (ulimit -f) is";
+        let why = "the file size limit (ulimit -f) is";
         assert!(ended.errors.contains(why), "{ended:#?}");
         assert!(ended.errors.contains("nothing was recorded"), "{ended:#?}");
     }
