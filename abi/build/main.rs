@@ -1,9 +1,7 @@
 //! Generates the tables and macros of `src/entry_point.rs` from `entry_points.csv`, and those of
-//! `src/operator.rs` from `operators.csv` (see `operators`).
-//!
-//! The CSV is the workspace's only list of driver entry points. The hooks, the doors and the
-//! software GPU's driver derive theirs from it, so a symbol is added or moved in one line of one
-//! file. A mistake in the file fails the build with its file and line.
+//! `src/operator.rs` from `operators.csv` (see `operators`). The CSV is the workspace's only list
+//! of driver entry points: hooks, doors and the software GPU's driver derive theirs from it. A
+//! mistake in it fails the build with its file and line.
 
 mod operators;
 mod table;
@@ -16,7 +14,6 @@ use table::Row;
 
 /// The list, relative to this package's root, where Cargo runs the script.
 const SOURCE: &str = "entry_points.csv";
-/// The list of operators, beside it.
 const OPERATORS: &str = "operators.csv";
 
 fn main() {
@@ -36,7 +33,6 @@ fn main() {
 /// Parses a list, whose name is for messages, and returns its rows or all its mistakes.
 type Parse<T> = fn(&str, &str) -> Result<Vec<T>, Vec<String>>;
 
-/// The rows of one of the lists.
 fn parsed<T>(source: &str, parse: Parse<T>) -> Vec<T> {
     println!("cargo::rerun-if-changed={source}");
     let text = fs::read_to_string(source)
@@ -44,7 +40,6 @@ fn parsed<T>(source: &str, parse: Parse<T>) -> Vec<T> {
     parse(&format!("abi/{source}"), &text).unwrap_or_else(|errors| fail(&errors))
 }
 
-/// Writes a generated file.
 fn write(name: &str, code: &str) {
     let out_dir = env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR for build scripts");
     let target = PathBuf::from(out_dir).join(name);
@@ -61,7 +56,6 @@ fn fail(errors: &[String]) -> ! {
     process::exit(1)
 }
 
-/// The whole generated file.
 fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
     let mut code = String::from("// Generated from entry_points.csv by build/main.rs.\n\n");
     write_table(&mut code, rows)?;
@@ -89,7 +83,6 @@ fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
     Ok(code)
 }
 
-/// `ENTRY_POINTS`, sorted by symbol.
 fn write_table(code: &mut String, rows: &[Row]) -> fmt::Result {
     let count = rows.len();
     writeln!(code, "/// How many entry points the table has.")?;
@@ -120,7 +113,6 @@ fn write_table(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(code, "];\n")
 }
 
-/// `BY_API`, the order in which `newest` searches.
 fn write_by_api(code: &mut String, rows: &[Row]) -> fmt::Result {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|&index| {
@@ -137,7 +129,6 @@ fn write_by_api(code: &mut String, rows: &[Row]) -> fmt::Result {
     )
 }
 
-/// `id`, the indices by name.
 fn write_ids(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(
         code,

@@ -1,16 +1,14 @@
-//! Generates the table and the macro of `src/operator.rs` from `operators.csv`.
-//!
-//! A line has a call of cuBLAS, cuBLASLt or cuDNN, its operator, and the parameters that state the
-//! amount of work (`stated`, in the order that the `form` requires; a word that is not a parameter
-//! is taken literally). The prototypes are those of the public headers. A mistake in the file fails
-//! the build with its file and line.
+//! Generates the table and the macro of `src/operator.rs` from `operators.csv`. A line has a call
+//! of cuBLAS, cuBLASLt or cuDNN, its operator, and the parameters that state the amount of work
+//! (`stated`, in the order that the `form` requires; a word that is not a parameter is taken
+//! literally). The prototypes are the public headers'. A mistake in it fails the build with its
+//! file and line.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use crate::table::fields;
 
-/// The required first line.
 const HEADER: &str = "symbol,library,operator,form,stated,prototype";
 
 /// Values of the column `library`, the variant of `Library`, and the prefix of its symbols.
@@ -65,7 +63,6 @@ const ADDRESSES: [&str; 14] = [
     "cudnnBackendDescriptor_t",
 ];
 
-/// One line of the list.
 #[derive(Debug)]
 pub(crate) struct Row {
     symbol: String,
@@ -79,8 +76,7 @@ pub(crate) struct Row {
     prototype: String,
 }
 
-/// Parses `text` and returns its rows sorted by symbol, or all its mistakes, each as
-/// `file:line: what is wrong`.
+/// The rows of `text` sorted by symbol, or all its mistakes, each as `file:line: what is wrong`.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
     let mut lines = (1..).zip(text.lines());
     let mut errors = Vec::new();
@@ -104,7 +100,6 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
     Ok(rows)
 }
 
-/// Parses one line.
 fn row(content: &str) -> Result<Row, String> {
     let fields = fields(content)?;
     let count = fields.len();
@@ -182,7 +177,6 @@ fn parameter(text: &str) -> Result<(String, &'static str), String> {
     Ok((snake(name), kind))
 }
 
-/// A C name in snake case.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     let mut was_lower = false;
@@ -196,7 +190,6 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// The whole generated file.
 pub(crate) fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
     let mut code = String::from("// Generated from operators.csv by build/operators.rs.\n\n");
     let names: BTreeSet<&str> = rows.iter().map(|row| row.operator.as_str()).collect();
@@ -230,7 +223,6 @@ pub(crate) fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
     Ok(code)
 }
 
-/// The macro that passes each call with its parameters to another macro.
 fn write_macro(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(
         code,

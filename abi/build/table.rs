@@ -1,13 +1,11 @@
-//! Reads and checks the list of entry points.
-//!
-//! The file is CSV (RFC 4180: a field with commas is in double quotes, a double quote inside is
-//! doubled), one entry point per line, without line breaks inside fields. The parser is
-//! hand-written, because a build script with a dependency would delay every crate of the workspace.
-//! The build script uses it, and the tests, which show that it finds mistakes.
+//! Reads and checks the list of entry points, for the build script and the tests, which show that
+//! it finds mistakes. The file is CSV (RFC 4180: a field with commas is in double quotes, a double
+//! quote inside is doubled), one entry point per line, without line breaks inside fields. The
+//! parser is hand-written: a build script with a dependency would delay every crate of the
+//! workspace.
 
 use std::collections::BTreeMap;
 
-/// The required first line.
 const HEADER: &str = "symbol,api,version,per_thread,category,route,softgpu,prototype";
 
 /// Values of the column `category`, and the variant of `Category`.
@@ -26,7 +24,6 @@ const CATEGORIES: [(&str, &str); 12] = [
     ("texture", "Texture"),
 ];
 
-/// One line of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     /// The ELF symbol, e.g. `cuMemAlloc_v2`.
@@ -37,18 +34,13 @@ pub(crate) struct Row {
     pub(crate) version: u32,
     /// Whether stream 0 means the calling thread's own stream.
     pub(crate) per_thread: bool,
-    /// The variant of `Category`.
     pub(crate) category: &'static str,
-    /// Whether the route is `hook` rather than `pass`.
     pub(crate) hooked: bool,
-    /// Whether the software GPU's driver implements it.
     pub(crate) softgpu: bool,
-    /// The C parameter list.
     pub(crate) prototype: String,
 }
 
-/// Parses `text` and returns its rows sorted by symbol, or all its mistakes,
-/// each as `file:line: what is wrong`.
+/// The rows of `text` sorted by symbol, or all its mistakes, each as `file:line: what is wrong`.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
     let mut lines = (1..).zip(text.lines());
     let mut errors = Vec::new();
@@ -70,7 +62,6 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Parses one line.
 fn row(content: &str) -> Result<Row, String> {
     let fields = fields(content)?;
     let count = fields.len();
@@ -127,7 +118,6 @@ fn row(content: &str) -> Result<Row, String> {
     })
 }
 
-/// Splits one line of CSV.
 pub(crate) fn fields(content: &str) -> Result<Vec<String>, String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

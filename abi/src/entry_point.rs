@@ -75,14 +75,11 @@ pub fn lookup(symbol: &CStr) -> Option<usize> {
 }
 
 /// The index of the entry point that `cuGetProcAddress` returns for `api` at `version`: the newest
-/// form that is not newer than `version`.
-///
-/// With `per_thread` it is the newest per-thread form; a plain form only if the api has no
-/// per-thread form at all. (Drivers R535 and R550 find nothing at a version before the first
-/// per-thread form.) `None` means that the api is unknown, or newer than `version` in all forms
-/// that count; [`first_version`] distinguishes the two.
-///
-/// Versions matter because 21 families change their arity: a newer form would crash the caller.
+/// form that is not newer. With `per_thread` the newest per-thread form; a plain form only if the
+/// api has no per-thread form at all. (Drivers R535 and R550 find nothing at a version before the
+/// first per-thread form.) `None`: the api is unknown, or newer than `version` in all forms that
+/// count; [`first_version`] distinguishes the two. Versions matter because 21 families change their
+/// arity: a newer form would crash the caller.
 #[must_use]
 pub fn newest(api: &str, version: u32, per_thread: bool) -> Option<usize> {
     // BY_API is sorted by version within an api, so the last match is the answer.

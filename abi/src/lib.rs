@@ -1,9 +1,6 @@
-//! The CUDA driver's binary interface, as data: its entry points, and the types that cross them.
-//!
-//! Two libraries take the place of `libcuda.so.1`: the interposer, which forwards to the real one,
-//! and the software GPU's driver, which replaces it. Both take their list of entry points and their
-//! types from here, so that there is one list and one definition.
-//!
+//! The CUDA driver's binary interface, as data: its entry points, and the types that cross them, in
+//! one list and definition for the two libraries that take the place of `libcuda.so.1`: the
+//! interposer, which forwards to the real one, and the software GPU's driver, which replaces it.
 //! - [`ENTRY_POINTS`] is generated from `entry_points.csv`: for each ELF symbol the API name for
 //!   `cuGetProcAddress`, the CUDA version that introduced this form, its stream flavour, and its
 //!   treatment by Pillion.
@@ -16,9 +13,8 @@
 //! Words. A *symbol* is a name that the ELF file exports (`cuMemAlloc_v2`); an *api* is the name
 //! without version and flavour (`cuMemAlloc`); a *version* is CUDA's `major * 1000 + minor * 10`;
 //! an entry point is *per-thread* if its stream 0 means the calling thread's own stream (`_ptsz`,
-//! `_ptds`) rather than the context's legacy stream.
-//!
-//! No behaviour, no dependency, no allocation, no `std`.
+//! `_ptds`) rather than the context's legacy stream. No behaviour, no dependency, no allocation, no
+//! `std`.
 
 #![no_std]
 

@@ -1,9 +1,8 @@
-//! The table of operators: calls of cuBLAS, cuBLASLt and cuDNN that launch kernels on a stream.
-//!
-//! An *operator* is one such call, whatever kernels it launches. Several calls may be one operator:
-//! a matrix product is `gemm`, whether called as `cublasSgemm_v2`, `cublasGemmEx` or
-//! `cublasLtMatmul`. The list is `operators.csv`, with the prototypes of the public headers (cuBLAS
-//! 13.2, cuDNN 9.26; the calls are older: cuBLAS has these forms since version 10, cuDNN since 8).
+//! The table of operators: calls of cuBLAS, cuBLASLt and cuDNN that launch kernels on a stream. An
+//! *operator* is one such call, whatever kernels it launches. Several calls may be one operator: a
+//! matrix product is `gemm`, whether called as `cublasSgemm_v2`, `cublasGemmEx` or
+//! `cublasLtMatmul`. The list is `operators.csv`, with the public headers' prototypes (cuBLAS 13.2,
+//! cuDNN 9.26; the calls are older: cuBLAS has these forms since version 10, cuDNN since 8).
 
 use core::ffi::CStr;
 

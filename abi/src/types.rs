@@ -1,12 +1,10 @@
-//! The types that cross the driver's entry points.
+//! The types that cross the driver's entry points. Names are those of NVIDIA's public headers, so
+//! that a prototype can be read beside the header. Everything is a transparent newtype or
+//! `repr(C)`; a value without a name here is like any other. Values and layouts are those of CUDA
+//! 12.8, and hold for the drivers of CUDA 11 to 13; items that only newer headers have are marked.
 //!
-//! Names are those of NVIDIA's public headers, so that a prototype can be read beside the header.
-//! Everything is a transparent newtype or `repr(C)`; a value without a name here is a value like
-//! any other. Values and layouts are those of CUDA 12.8, and hold for the drivers of CUDA 11 to 13;
-//! items that only newer headers have are marked.
-//!
-//! Handles are addresses in the driver or its own tokens: Pillion compares them and passes them on,
-//! and never dereferences them.
+//! Handles are addresses in the driver or its own tokens: compared and passed on, never
+//! dereferenced.
 
 mod array;
 mod code;

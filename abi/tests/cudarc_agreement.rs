@@ -1,5 +1,4 @@
-//! Our types against cudarc's, which are generated from NVIDIA's headers
-//! (CUDA 12.8): the same sizes, alignments, offsets, names and values.
+//! Our types against cudarc's of CUDA 12.8's headers: sizes, alignments, offsets, names and values.
 
 use std::collections::BTreeMap;
 use std::mem::{align_of, offset_of, size_of};
@@ -20,8 +19,7 @@ const NEWER_RESULTS: [(u32, &str); 6] = [
 /// Values beyond this are masks and sentinels.
 const VALUE_MAX: u32 = 4096;
 
-/// Tests that our names of an enum have the header's names and values. The list has every value of
-/// the header, so that none of ours can be made up.
+/// Our names of an enum against the header's values, all of which are listed: none is made up.
 macro_rules! named_alike {
     ($test:ident, $name:ident($repr:ty): $($value:ident)+) => {
         #[test]
@@ -41,7 +39,6 @@ macro_rules! named_alike {
     };
 }
 
-/// Asserts equal size and alignment.
 macro_rules! assert_laid_out_alike {
     ($($name:ident),+) => {
         $(
@@ -51,7 +48,6 @@ macro_rules! assert_laid_out_alike {
     };
 }
 
-/// Asserts equal offsets of fields, ours on the left, the header's on the right.
 macro_rules! assert_offsets_alike {
     ($name:ident: $($ours:ident $theirs:ident),+) => {
         $(

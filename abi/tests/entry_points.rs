@@ -19,12 +19,10 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// The text of a measurement.
 fn data(path: &str) -> String {
     fs::read_to_string(testing::data(path)).expect("a measurement is text")
 }
 
-/// The symbol that `newest` returns.
 fn newest(api: &str, version: u32, per_thread: bool) -> Option<&'static str> {
     abi::newest(api, version, per_thread).map(|index| symbol(&ENTRY_POINTS[index]))
 }
@@ -33,7 +31,6 @@ fn symbol(entry_point: &EntryPoint) -> &'static str {
     entry_point.symbol.to_str().expect("the list is ASCII")
 }
 
-/// The symbols that satisfy `wanted`.
 fn symbols(wanted: impl Fn(&EntryPoint) -> bool) -> Vec<&'static str> {
     ENTRY_POINTS
         .iter()

@@ -1,11 +1,9 @@
-//! The newest public CUDA headers have no entry point that the table lacks.
-//!
-//! The headers are those of the newest wheel `nvidia-cuda-runtime`, which `.ci/run` installs into
-//! `.venv/headers`; `PILLION_CUDA_HEADERS` can name another folder. Without them the test is
-//! ignored, or fails with `PILLION_REQUIRE_TOOLS=1`.
-//!
-//! `cudaTypedefs.h` has a function type `PFN_<api>_v<version>[_ptsz]` for each form of each entry
-//! point, as `cuGetProcAddress` distinguishes them; `cuda.h` declares the symbols.
+//! The newest public CUDA headers have no entry point that the table lacks. The headers are those
+//! of the newest wheel `nvidia-cuda-runtime`, which `.ci/run` installs into `.venv/headers`;
+//! `PILLION_CUDA_HEADERS` can name another folder. Without them the test is ignored, or fails with
+//! `PILLION_REQUIRE_TOOLS=1`. `cudaTypedefs.h` has a function type `PFN_<api>_v<version>[_ptsz]`
+//! for each form of each entry point, as `cuGetProcAddress` distinguishes them; `cuda.h` declares
+//! the symbols.
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"
@@ -28,7 +26,6 @@ fn main() -> ExitCode {
 /// A form of an entry point: api, version, and whether it is per-thread.
 type Form = (String, u32, bool);
 
-/// The forms that have a type in `cudaTypedefs.h`.
 fn forms(typedefs: &str) -> BTreeSet<Form> {
     typedefs
         .split("*PFN_")
@@ -43,7 +40,6 @@ fn forms(typedefs: &str) -> BTreeSet<Form> {
         .collect()
 }
 
-/// The symbols that `cuda.h` declares.
 fn symbols(header: &str) -> BTreeSet<String> {
     header
         .split("CUresult CUDAAPI ")
@@ -56,7 +52,6 @@ fn symbols(header: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lines to add to `entry_points.csv`.
 fn lacking(typedefs: &str, header: &str) -> Vec<String> {
     let is_known = |form: &&Form| {
         let (api, version, per_thread) = form;
@@ -80,7 +75,6 @@ fn lacking(typedefs: &str, header: &str) -> Vec<String> {
     forms.chain(symbols).collect()
 }
 
-/// The folder of the headers.
 fn folder() -> PathBuf {
     if let Some(folder) = env::var_os("PILLION_CUDA_HEADERS") {
         return folder.into();

@@ -6,7 +6,6 @@ mod table;
 const HEADER: &str = "symbol,api,version,per_thread,category,route,softgpu,prototype";
 const GOOD: &str = "cuMemAlloc_v2,cuMemAlloc,3020,0,memory,hook,1,\"CUdeviceptr *p, size_t n\"";
 
-/// The errors for a list of these lines.
 fn errors(lines: &[&str]) -> Vec<String> {
     let text = [HEADER]
         .iter()

@@ -1,13 +1,11 @@
-//! Nothing that launches, allocates, synchronises or copies goes unhooked without a reason.
-//!
-//! Every symbol of these categories is hooked, in every version and flavour, or has a reason in
+//! Nothing that launches, allocates, synchronises or copies goes unhooked without a reason. Every
+//! symbol of these categories is hooked, in every version and flavour, or has a reason in
 //! `pass_reasons.csv`. A hooked symbol has no reason there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use abi::{Category, ENTRY_POINTS, EntryPoint, Route};
 
-/// The exceptions: symbol and reason, sorted by symbol.
 const REASONS: &str = include_str!("../pass_reasons.csv");
 
 /// Categories whose symbols matter to sharing.
@@ -18,7 +16,6 @@ const AUDITED: [Category; 4] = [
     Category::Copy,
 ];
 
-/// Length of the shortest meaningful reason.
 const REASON_BYTES_MIN: usize = 10;
 
 fn reasons() -> BTreeMap<&'static str, &'static str> {

@@ -1,6 +1,4 @@
-//! Arrays: the descriptors for `cuArrayCreate` and related functions.
-//!
-//! The `_v1` forms are those of CUDA 2 and 3.0, with sizes of 32 bits.
+//! Array descriptors, for `cuArrayCreate` and others. `_v1`: of CUDA 2 and 3.0, with 32-bit sizes.
 
 use core::ffi::{c_uint, c_void};
 
@@ -162,8 +160,7 @@ impl CUDA_ARRAY3D_DESCRIPTOR {
             .checked_mul(depth)
     }
 
-    /// A level of a mipmapped array whose first level is this one: every extent is halved `level`
-    /// times, except a depth that counts layers.
+    /// A level of a mipmapped array from this first one: extents halve, except a depth of layers.
     #[must_use]
     pub const fn level(&self, level: u32) -> Self {
         let is_layered =

@@ -1,6 +1,5 @@
-//! Descriptors of two- and three-dimensional copies and of batches of copies.
-//!
-//! The `_v1` forms are those of CUDA 2 and 3.0, with sizes and device addresses of 32 bits.
+//! Descriptors of two- and three-dimensional copies and of batches of copies. The `_v1` forms are
+//! those of CUDA 2 and 3.0, with sizes and device addresses of 32 bits.
 
 use core::ffi::{c_uint, c_void};
 use core::mem::offset_of;
@@ -92,8 +91,7 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub height: c_uint,
 }
 
-/// Defines the three descriptors of three-dimensional copies, which differ in the types of sizes
-/// and addresses and in the field after each array.
+/// Defines the three 3D copy descriptors: other sizes, addresses, and field after each array.
 macro_rules! three_dimensions {
     ($(#[$meta:meta])* $name:ident, $size:ty, $address:ty, $extra:ty) => {
         $(#[$meta])*

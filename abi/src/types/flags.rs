@@ -1,6 +1,4 @@
-//! Flags, modes and limits of contexts, streams and events.
-//!
-//! Entry points take flags as plain `unsigned int`; the values here name the bits.
+//! Flags, modes and limits of contexts, streams and events. Flags are plain `unsigned int`s.
 
 use core::ffi::c_uint;
 

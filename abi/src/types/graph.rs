@@ -1,6 +1,5 @@
-//! Types of graphs: the parameters of nodes, the results of updates.
-//!
-//! Layouts are the header's; structures whose contents do not matter here are arrays of words.
+//! Types of graphs: the parameters of nodes, the results of updates. Layouts are the header's;
+//! structures whose contents do not matter here are arrays of words.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;

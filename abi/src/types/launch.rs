@@ -55,8 +55,7 @@ impl CUlaunchAttribute {
     }
 }
 
-/// The value of an attribute: in the header a union of 64 bytes, here its bytes, because only the
-/// id determines the member.
+/// An attribute's value: a union of 64 bytes, here bytes: only the id determines the member.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUlaunchAttributeValue {
@@ -86,8 +85,7 @@ impl CUlaunchAttributeValue {
         c_int::from_ne_bytes([a, b, c, d])
     }
 
-    /// The value as three `unsigned int`: valid for [`CUlaunchAttributeID::CLUSTER_DIMENSION`]
-    /// (blocks in x, y, z).
+    /// For [`CUlaunchAttributeID::CLUSTER_DIMENSION`]: three `unsigned int`, blocks in x, y, z.
     #[must_use]
     pub const fn as_dimension(&self) -> [c_uint; 3] {
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = self.bytes;

@@ -24,15 +24,15 @@ named_values! {
         CACHE_MODE_CA = 7,
         /// Bytes of dynamic shared memory a block may have (settable).
         MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
-        /// Required blocks of a cluster in x.
+        /// Preferred share of shared memory, percent of the maximum (settable).
         PREFERRED_SHARED_MEMORY_CARVEOUT = 9,
-        /// Required blocks of a cluster in y.
+        /// Whether a launch must state the size of its clusters.
         CLUSTER_SIZE_MUST_BE_SET = 10,
-        /// Required blocks of a cluster in z.
+        /// Required blocks of a cluster in x.
         REQUIRED_CLUSTER_WIDTH = 11,
-        /// Blocks in y that a cluster must have.
+        /// Required blocks of a cluster in y.
         REQUIRED_CLUSTER_HEIGHT = 12,
-        /// Blocks in z that a cluster must have.
+        /// Required blocks of a cluster in z.
         REQUIRED_CLUSTER_DEPTH = 13,
         /// Whether clusters may exceed the size that every device supports.
         NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14,

@@ -11,8 +11,7 @@ macro_rules! results {
                 pub const $constant: Self = Self($value);
             )+
 
-            /// The code's name in the header, as `cuGetErrorName` returns it, or `None` for an
-            /// unknown code.
+            /// The code's name in the header, as from `cuGetErrorName`; `None` if unknown.
             #[must_use]
             pub const fn name(self) -> Option<&'static CStr> {
                 match self.0 {
@@ -33,9 +32,7 @@ macro_rules! results {
     };
 }
 
-/// Result of an entry point: [`Self::SUCCESS`] or an error.
-///
-/// A driver newer than this list may return any code, so this is a number with names, not an enum.
+/// Result of an entry point. Not an enum: a driver newer than this list may return any code.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[must_use = "a driver's result is returned to the application unchanged"]
@@ -51,13 +48,11 @@ impl CUresult {
     /// work will return the same error. To continue using CUDA, the process must be terminated and
     /// relaunched" (of an assertion: "the context cannot be used anymore, and must be destroyed";
     /// of 810 the second sentence). It says nothing of the uncorrectable errors (214, 220);
-    /// according to NVIDIA's catalogue of Xids, the affected program is ended.
-    ///
-    /// Nor does it say so of 806, "the remote procedural call between the MPS server and the MPS
-    /// client failed". It is included because a client's contexts are its server's, and no client
-    /// is known to get another server without a restart: a client whose server cannot be reached
-    /// has lost its contexts. Not seen on a GPU. 805 and 807 are returned to processes that only
-    /// want to become clients, and may be retried.
+    /// according to NVIDIA's catalogue of Xids, the affected program is ended. Nor of 806, "the
+    /// remote procedural call between the MPS server and the MPS client failed": included because a
+    /// client's contexts are its server's, and no client is known to get another server without a
+    /// restart: one whose server cannot be reached has lost its contexts. Not seen on a GPU. 805
+    /// and 807 reach processes that only want to become clients, and may be retried.
     #[must_use]
     pub const fn is_sticky(self) -> bool {
         matches!(
