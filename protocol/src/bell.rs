@@ -1,8 +1,7 @@
-//! Ringing and waiting on a [`Bell`], a shared futex word.
-//!
-//! A waiter reads the word, checks its condition, and sleeps only if the word is unchanged. A
-//! ringer changes the condition, then the word. A ring between check and sleep is therefore never
-//! lost. Waiting goes through [`Clock`], so that it works on the virtual clock too.
+//! Ringing and waiting on a [`Bell`], a shared futex word. A waiter reads the word, checks its
+//! condition, and sleeps only if the word is unchanged; a ringer changes the condition, then the
+//! word. So no ring between check and sleep is lost. Waiting goes through [`Clock`], for the
+//! virtual clock.
 
 use rustix::thread::futex;
 
@@ -46,7 +45,6 @@ impl Bell {
     }
 }
 
-/// Wakes all threads of all processes that sleep on a futex word.
 pub(crate) fn wake_all(word: &core::sync::atomic::AtomicU32) {
     // Only a bad address could make this fail, and the word is a reference.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);

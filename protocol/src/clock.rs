@@ -2,21 +2,20 @@
 //!
 //! Normally time is `CLOCK_MONOTONIC`, which all processes of a machine share. If the environment
 //! names a clock page ([`CLOCK_ENV`]), time is the software GPU's: it stands still while any
-//! participant computes, and advances to the next event when all wait. Runs are then exact: a noisy
-//! machine cannot disturb them and a seed repeats them.
+//! participant computes, and advances to the next event when all wait. A noisy machine cannot
+//! disturb such runs, and a seed repeats them.
 //!
-//! **Virtual time, the protocol.** Every thread that waits is a *participant* and has a slot in the
-//! [`ClockPage`]. Exactly one participant runs at a time. [`Clock::wait`] stores deadline and bell
-//! key in the slot, hands control to the coordinator (the device server, [`coordinator`]) and
-//! sleeps on the slot's own futex until the coordinator runs it. The coordinator runs woken
-//! participants in the order in which they were woken; process rank and thread number break ties,
-//! never chance. When none is ready, it advances the time. A participant may block in the kernel on
-//! threads that are not participants (an RPC answered by a socket thread); time stands still
-//! meanwhile. It must block on another participant only through a [`Bell`].
+//! **Virtual time, the protocol.** Every thread that waits is a *participant* with a slot in the
+//! [`ClockPage`]; exactly one runs at a time. [`Clock::wait`] stores deadline and bell key in the
+//! slot, hands control to the coordinator (the device server, [`coordinator`]) and sleeps on the
+//! slot's futex until the coordinator runs it. Woken participants run in the order in which they
+//! were woken; process rank and thread number break ties, never chance. When none is ready, time
+//! advances. A participant may block in the kernel on non-participants (an RPC answered by a socket
+//! thread), while time stands still; on another participant it must block only through a [`Bell`].
 //!
 //! A thread becomes a participant at its first wait, or at [`Clock::enter`]. Threads started while
-//! time may run must be started with [`Clock::spawn`], which reserves their slot first, so that
-//! their start is part of the order.
+//! time may run need [`Clock::spawn`], which reserves their slot first: their start is part of the
+//! order.
 
 pub mod coordinator;
 
@@ -43,7 +42,6 @@ pub const CLOCK_ENV: &str = "PILLION_CLOCK";
 pub const RANK_ENV: &str = "PILLION_CLOCK_RANK";
 /// Most threads on one virtual clock.
 pub const SLOTS: usize = 64;
-/// "pillclk1".
 const CLOCK_MAGIC: u64 = u64::from_le_bytes(*b"pillclk1");
 
 /// How a wait ended.
@@ -135,7 +133,6 @@ impl Clock {
     }
 
     /// The clock of the page at `path`, for this copy of the code.
-    ///
     /// # Errors
     /// The file cannot be mapped or is no clock page.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -146,9 +143,8 @@ impl Clock {
         })
     }
 
-    /// A clock that stands still until [`Clock::set`], for a simulation that controls time: no
-    /// thread may wait on it. Its page stays for the life of the process.
-    ///
+    /// A clock that stands still until [`Clock::set`], for a simulation: no thread may wait on it.
+    /// Its page stays for the life of the process.
     /// # Errors
     /// The system gives no memory.
     pub fn set_by_hand() -> io::Result<Self> {
@@ -437,7 +433,6 @@ fn slots_exhausted() -> io::Error {
 }
 
 /// The time on the clock page at `path`, for a reader that is not a participant; ns.
-///
 /// # Errors
 /// The file cannot be mapped or is no clock page.
 pub fn read_clock_page(path: &Path) -> io::Result<u64> {

@@ -1,7 +1,6 @@
 //! Text form of the cap on a best-effort job's GPU time: `30%`. One parser for flag, environment
-//! and messages.
-//!
-//! A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is no cap.
+//! and messages. A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is
+//! no cap.
 
 /// The most of a GPU's time that a job may use, in steps of 0.01 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +26,6 @@ pub const DEFAULT: &str = "default";
 
 /// 1 %, in hundredths of a per cent.
 const LEAST: u16 = 100;
-/// 100 %.
 const MOST: u16 = 10_000;
 /// [`CapChange::Default`] as a word, which is not a cap.
 const WORD_DEFAULT: u64 = 1;
@@ -58,7 +56,6 @@ impl Cap {
     }
 }
 
-/// In the form that [`Cap::parse`] reads.
 impl core::fmt::Display for Cap {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}%", f64::from(self.hundredths) / 100.0)
@@ -92,7 +89,6 @@ impl CapChange {
     }
 }
 
-/// In the form that [`CapChange::parse`] reads.
 impl core::fmt::Display for CapChange {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

@@ -9,12 +9,11 @@
 //!
 //! Before these steps, the supervisor sends SIGTERM and waits for a grace period. A process without
 //! a handler for it drains by itself for its configured time (`PILLION_DRAIN_MS`). If work is still
-//! in flight then, the process reports [`crate::pages::STOP_OVERDUE`], and the supervisor asks MPS
-//! at once. The process exits by itself `FROZEN_NS` later. While its exit is supervised it waits
-//! that long again and again: if MPS refuses, work that ends in the grace period harms none.
-//!
-//! The process must not die by itself before MPS has answered: its death would end other clients'
-//! work, which asking MPS is meant to avoid.
+//! in flight then, it reports [`crate::pages::STOP_OVERDUE`], and the supervisor asks MPS at once.
+//! The process exits by itself `FROZEN_NS` later; while supervised it waits that long repeatedly:
+//! if MPS refuses, work that ends in the grace period harms none. The process must not die by
+//! itself before MPS has answered: its death would end other clients' work, which asking MPS is
+//! meant to avoid.
 
 /// Time for work in flight to complete after launches have stopped, ns.
 pub const DRAIN_NS: u64 = 4_000_000_000;

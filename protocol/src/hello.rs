@@ -1,11 +1,10 @@
 //! The messages of client and daemon over the Unix socket: attach, welcome, status.
 //!
-//! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the attach and
-//! the welcome as file descriptors (`SCM_RIGHTS`). In every version of the protocol, a message
-//! begins with [`HELLO_MAGIC`] and the sender's version, so that incompatible builds can report
-//! their versions. Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
-//!
-//! The connection stays open while the client lives. Its end marks the client's end.
+//! The socket is `SOCK_SEQPACKET`: one message is one packet; pages travel with attach and welcome
+//! as file descriptors (`SCM_RIGHTS`). A message of every version begins with [`HELLO_MAGIC`] and
+//! the sender's version, so incompatible builds can report theirs. Numbers are little-endian; a
+//! text is a `u16` length and UTF-8 bytes. The connection stays open while the client lives; its
+//! end marks the client's end.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -42,8 +41,7 @@ pub const PACKET_BYTES_MAX: usize = 32 * 1024;
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Most descriptors in one packet.
 pub const FDS_MAX: usize = 8;
-/// Most descriptors that Linux allows in one packet (`SCM_MAX_FD`). With less room, the kernel
-/// closes the surplus ones within the receiver's `recvmsg`.
+/// Linux's maximum in one packet (`SCM_MAX_FD`); with less room `recvmsg` closes the surplus ones.
 const FDS_ANYBODY_MAX: usize = 253;
 /// Signals that one wait for a packet survives.
 const INTERRUPTIONS_MAX: u32 = 16;
@@ -97,11 +95,9 @@ pub enum Request {
     Set(Set),
     /// End the processes of a job that are clients, once their work in flight is complete.
     Stop(Stop),
-    /// The sender is about to end a job's processes: first by signals, then through MPS, and only
-    /// then by killing them.
+    /// The sender is about to end a job's processes: by signals, then through MPS, then by SIGKILL.
     Ending(Ending),
-    /// Drain the GPU: hold best-effort jobs and warn new high-priority ones. The sender must be
-    /// root or the daemon's user.
+    /// Drain the GPU: hold BE jobs, warn new HP ones. The sender must be root or the daemon's user.
     Drain {
         /// Close NVML too, until [`Request::Resume`].
         is_release: bool,
@@ -214,18 +210,16 @@ pub struct Attach {
     /// The cap on the job's GPU time, as [`crate::compute::Cap`] parses it. Empty, the default:
     /// that of the daemon's configuration.
     pub compute: String,
-    /// The share of the SMs, per cent, with which the job was started, if its supervisor restarts
-    /// it when it ends: the daemon may then end the job to give it another share. Empty, the
-    /// default: the daemon must not end the job.
+    /// The job's share of the SMs at its start, per cent, if its supervisor restarts it when it
+    /// ends: the daemon may then end it to give it another share. Empty, the default: it must not.
     pub restartable: String,
 }
 
 /// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Attached. Descriptors follow in this order: daemon, high-priority, bell, for best-effort
-    /// clients the job's lease page, with a slot the job's ledger, and the client's page if it sent
-    /// none.
+    /// Attached. Descriptors, in order: daemon, high-priority, bell, a best-effort job's lease
+    /// page, with a slot the job's ledger, the client's page if it sent none.
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
@@ -308,13 +302,12 @@ const KIND_LEARNT_LIST: u8 = 16;
 const KIND_TRACE: u8 = 17;
 const KIND_EXPECT: u8 = 18;
 const KIND_SETTINGS: u8 = 19;
-/// Stands for "no slot".
 const NO_SLOT: u16 = u16::MAX;
 /// A yes-or-no field as a byte, and its value if there is no answer.
 const NO_ANSWER: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
-/// Stands for "no user". The kernel, too, uses this number for nobody (chown(2)).
+/// Stands for "no user", as in chown(2).
 const NO_USER: u32 = u32::MAX;
 
 impl Attach {
@@ -698,7 +691,7 @@ fn ask_document(socket: OwnedFd, request: &Request) -> Result<String, HelloError
             break;
         }
         if json.is_empty() && peer_version(&packet).is_some() {
-            // A daemon of another version, or an overloaded one, refuses with a message of its own.
+            // A daemon of another version, or an overloaded one, refuses with its own message.
             return Err(match Reply::decode(&packet)? {
                 Reply::Refused { reason } => HelloError::Refused(reason),
                 _ => HelloError::Malformed("a reply to another request"),

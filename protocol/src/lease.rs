@@ -1,20 +1,17 @@
-//! How a best-effort launch is charged, and how a high-priority launch revokes.
+//! How a best-effort launch is charged, and how a high-priority launch revokes. Each party's steps
+//! are on its own words, so that no lock is needed:
+//! - *High-priority launch* ([`announce`]): push the record; fence; if live leases name the current
+//!   epoch, bump the epoch. From then on every earlier lease is stale.
+//! - *Best-effort launch* ([`LeasePage::try_charge`]): read the terms; charge; fence; read the
+//!   epoch and the terms' generation again. A mismatch refunds. After the driver call the caller
+//!   reads the epoch once more ([`slipped`]): it counts a launch that the epoch overtook between
+//!   check and driver call, at most one per thread.
+//! - *Daemon* ([`announce_live`], drain the rings, [`LeasePage::publish`]): name the epoch live;
+//!   fence; drain the rings once more; write the lease only if nothing arrived.
 //!
-//! The three parties and their steps, each on its own word so that no lock is needed:
-//!
-//! *High-priority launch* ([`announce`]): push the record; fence; if live leases name the current
-//! epoch, bump the epoch. From then on every earlier lease is stale.
-//!
-//! *Best-effort launch* ([`LeasePage::try_charge`]): read the terms; charge; fence; read the epoch
-//! and the terms' generation again. A mismatch refunds. After the driver call the caller reads the
-//! epoch once more ([`slipped`]): it counts a launch that the epoch overtook between check and
-//! driver call, at most one per thread.
-//!
-//! *Daemon* ([`announce_live`], drain the rings, [`LeasePage::publish`]): name the epoch live;
-//! fence; drain the rings once more; write the lease only if nothing arrived. The fences pair up:
-//! either the high-priority thread sees the epoch named live and bumps it, or the daemon sees its
-//! record. (The blueprint published before the second drain. A launch could then be granted between
-//! the publication and the daemon's own bump, and its slip go uncounted.)
+//! The fences pair up: either the high-priority thread sees the epoch named live and bumps it, or
+//! the daemon sees its record. (If the lease were published before the second drain, a launch could
+//! be granted between publication and the daemon's own bump, and its slip go uncounted.)
 
 use crate::pages::{
     ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_RATED,
@@ -22,9 +19,8 @@ use crate::pages::{
 };
 use crate::sync::{AtomicU64, Ordering, REFUND, fence};
 
-/// Initial value of a job's sum of charges. A thread may refund a charge after its daemon was
-/// replaced; the refund then reduces the new lease's sum, which never had the charge. The high
-/// start keeps the sum from wrapping.
+/// Initial value of a job's sum of charges, high to keep the sum from wrapping: a charge refunded
+/// after its daemon was replaced reduces the new lease's sum, which never had it.
 pub const FIRST_TOTAL_NS: u64 = 1 << 62;
 
 /// Attempts to read a job's sums without a refund in between. An attempt takes less time than a
@@ -93,12 +89,10 @@ pub enum Refusal {
 
 impl LeasePage {
     /// Charges `cost_ns` for one launch if the lease admits it, else leaves no trace.
-    ///
     /// `admits(terms, remaining_ns)` is the policy's decision on class, size and budget;
-    /// `remaining_ns` is what may still be charged before this launch; `client_charged_ns` is
-    /// [`crate::pages::ClientPage::charged_ns`]. The client's own sum is charged first. A launch
-    /// counted in the job's sum is thus always in the daemon's sum over clients already, and the
-    /// daemon errs towards granting less.
+    /// `remaining_ns` is the chargeable rest before this launch; `client_charged_ns` is
+    /// [`crate::pages::ClientPage::charged_ns`], charged first: so a launch in the job's sum is in
+    /// the daemon's sum over clients, and the daemon errs towards granting less.
     #[inline]
     pub fn try_charge(
         &self,
@@ -180,18 +174,16 @@ impl LeasePage {
     #[inline]
     pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {
         self.charges.total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
-        // Counted between the two sums: a daemon that reads the sum above with the charge and the
-        // one below without it sees a changed count. Release pairs with the Acquire of its first
-        // load.
+        // Counted between the two sums: a daemon that reads the one above with the charge and the
+        // one below without sees a changed count. Release pairs with its first Acquire load.
         self.charges.refunds.fetch_add(1, Ordering::Release);
         client_charged_ns.fetch_sub(cost_ns, REFUND);
     }
 
-    /// Reads the job's sum and, by `read`, its clients' work in flight, with no refund in between.
-    /// Otherwise the sum could include a charge that the work in flight no longer has, and the next
-    /// lease, which begins at the sum, would be longer by it. `None` if each of [`READ_TRIES_MAX`]
-    /// attempts met a refund; then nothing can be granted. `read` must load the clients'
-    /// `charged_ns` with Acquire.
+    /// Reads the job's sum and, by `read`, its clients' work in flight, with no refund in between:
+    /// else the sum could have a charge that the work in flight lacks, and the next lease, which
+    /// begins at the sum, would be longer by it. `None` if [`READ_TRIES_MAX`] attempts met refunds:
+    /// grant nothing. `read` must load the clients' `charged_ns` with Acquire.
     pub fn read_settled<T>(&self, mut read: impl FnMut(u64) -> T) -> Option<T> {
         for _ in 0..READ_TRIES_MAX {
             // Acquire pairs with the Release in `refund`: a thread that sees a refund counted sees
@@ -232,9 +224,8 @@ impl LeasePage {
     }
 }
 
-/// Whether high-priority work submitted now revokes live leases, in which case its record has the
-/// time. The answer may be wrong if other threads submit at the same moment; the record then has no
-/// time, or one that is not needed.
+/// Whether high-priority work submitted now revokes live leases, so that its record has the time.
+/// If other threads submit now, the answer may be wrong: the time is missing, or superfluous.
 #[inline]
 #[must_use]
 pub fn is_live(daemon: &DaemonPage, hp: &HpPage) -> bool {

@@ -1,33 +1,29 @@
 //! A job's GPU memory, accounted exactly across all its processes.
 //!
-//! There is one page per job and GPU. The daemon creates it, and each process of the job maps it. A
+//! There is one page per job and GPU, made by the daemon and mapped by the job's processes. A
 //! process that wants memory *reserves* it here, calls the driver, and keeps or returns the
-//! reservation. It holds no lock and asks no other process meanwhile. The sum over all processes is
-//! one word, changed by compare-and-swap, so two processes can never exceed the quota together.
+//! reservation, with no lock and no other process involved. The sum over all processes is one word,
+//! changed by compare-and-swap, so two processes can never exceed the quota together.
 //!
 //! **A process may be killed between any two instructions**, and its memory must come back to the
 //! byte. A change has three steps ([`Account::declare`], [`Declared::try_post`],
 //! [`Posted::commit`]):
-//!
 //! 1. The process writes the intended change, with a number, into its own slot (`intent`).
 //! 2. It changes the sum; the same word names the author of this last change (slot and number).
 //!    Before a process changes the word again, it records in the slot named there that the change
 //!    of that number was made (`applied`).
 //! 3. It writes its new holdings, with the number, into its slot (`committed`).
 //!
-//! A process that resumes the slot of a dead process ([`Account::resume`]) can therefore compute
-//! the holdings: those committed, plus the change declared after them if sum or slot has it as
-//! made.
+//! So a process that resumes a dead one's slot ([`Account::resume`]) can compute the holdings:
+//! those committed, plus the change declared after them if sum or slot has it as made. **One writer
+//! per slot**: the owning process, whose threads take turns; after its end, the daemon.
 //!
-//! **One writer per slot**: the owning process, whose threads take turns; after its end, the
-//! daemon.
+//! Sums are in [`UNIT_BYTES`]; numbers of changes have 24 bits. A helper that sleeps between two
+//! loads while exactly 2^24 changes of one slot pass could record a change that was not made; this
+//! has an effect only if that slot's process dies within that change.
 //!
-//! Sums are in units of [`UNIT_BYTES`]; the numbers of changes have 24 bits. A helper that sleeps
-//! between two loads while exactly 2^24 changes of one slot pass could record a change that was not
-//! made. To have an effect, that slot's process would have to die within that change.
-//!
-//! **Trust.** The page belongs to one job. A process that writes nonsense into it harms its own
-//! job's quota, and no other's.
+//! **Trust.** A process that writes nonsense into the page harms its own job's quota, and no
+//! other's.
 
 use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, PUBLISH};
 
@@ -397,7 +393,6 @@ impl<'a, const N: usize> Account<'a, N> {
 
 impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
     /// The second step: changes the sum if it stays within the quota.
-    ///
     /// # Errors
     /// [`OverQuota`]: the sum is unchanged. The declaration stays, without effect, until the next.
     pub fn try_post(self) -> Result<Posted<'a, 'b, N>, OverQuota> {

@@ -1,8 +1,6 @@
 //! What two processes of Pillion must agree on: records, rings, pages, leases, the hello, time.
-//!
-//! The library in a job (`interpose`), the daemon (`scheduler`) and the command line (`cli`) are
-//! built from one tree, but their processes start, end and are upgraded separately. Everything that
-//! they exchange is therefore defined once, here.
+//! `interpose`, `scheduler` and `cli` are built from one tree, but their processes start, end and
+//! are upgraded separately; so all that they exchange is defined once, here.
 //!
 //! | module | what crosses the border |
 //! |---|---|
@@ -27,8 +25,8 @@
 //! | [`clock`] | the one reading of time, monotonic or virtual |
 //! | [`sync`] | the atomics under all of them, and locks that no thread waits for |
 //!
-//! **Trust.** No process believes a peer's memory. It copies a record once, checks the copy, and
-//! uses the copy. Indices are atomics. A lying best-effort client harms its own job. A lying
+//! **Trust.** No process believes a peer's memory: it copies a record once, checks the copy, uses
+//! the copy. Indices are atomics. A lying best-effort client harms its own job; a lying
 //! high-priority client delays best-effort jobs by at most `max_hold` per launch.
 //!
 //! Units: times and durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
@@ -64,32 +62,28 @@ pub mod segment;
 pub mod trace;
 
 /// Protocol version of this build. Daemon and clients are upgraded separately, so:
-///
-/// - A peer of *another major version* is refused with one sentence that names both versions; its
-///   job runs unmanaged. The first eight bytes of a packet are the same in every version, which
-///   makes this possible.
-/// - A peer of *another minor version*, older or newer, is served with what both know. A minor
-///   version may add fields at the end of a message, counters in the room reserved for them, and
-///   words in the padding of a page. An older peer ignores new fields; missing fields have their
-///   documented default; a zero word in former padding means the former behaviour. A minor version
-///   moves, resizes and redefines nothing: compile-time assertions in [`pages`] keep the layout.
+/// - A peer of *another major version* is refused with a sentence that names both; its job runs
+///   unmanaged. A packet's first eight bytes, the same in every version, make this possible.
+/// - A peer of *another minor version*, older or newer, is served with what both know. It may add
+///   fields at a message's end, counters in their reserved room, and words in a page's padding. An
+///   older peer ignores new fields; missing fields have a documented default; a zero word in former
+///   padding means the former behaviour. A minor version moves, resizes and redefines nothing:
+///   compile-time assertions in [`pages`] keep the layout.
 ///
 /// Changes by version:
-///
 /// - 1.0: never released.
-/// - 2.0: The client page has room for later counters and a flag for detached clients. An attach
-///   names its device and reports how the profile fits.
-/// - 2.1: A lease may require a launch to fit into its budget ([`pages::LEASE_WHOLE`]). An attach
-///   states the memory quota that the job asks for. A welcome carries the job's ledger, which the
-///   client brings to the next daemon. Clients count operators and refunded charges, name their
-///   longest kernels (in the former room for counters), and report their first sticky CUDA error.
-///   The daemon states whether durations are learnt. A lease may be held for a fault
-///   ([`pages::LEASE_HELD`]).
+/// - 2.0: The client page has room for counters and a flag for detached clients. An attach names
+///   its device and reports how the profile fits.
+/// - 2.1: A lease may require a launch to fit into its budget ([`pages::LEASE_WHOLE`]) or be held
+///   for a fault ([`pages::LEASE_HELD`]). An attach states the job's memory quota; a welcome
+///   carries its ledger, which the client brings to the next daemon. Clients count operators and
+///   refunded charges, name their longest kernels (in the former room for counters), and report
+///   their first sticky CUDA error. The daemon states whether durations are learnt.
 /// - 2.2: A welcome states the granted class, which may differ from the requested one. The daemon
-///   tells a client that its exit is supervised ([`pages::ClientPage::seen_to_until_s`]), and the
-///   client reports when its drain time is over. An exiting client first reports which of its work
-///   is complete.
-/// - 2.3: A record has the time of a launch that revoked leases, and the time at which a completion
+///   tells a client that its exit is supervised ([`pages::ClientPage::seen_to_until_s`]); the
+///   client reports the end of its drain time. An exiting client first reports which work is
+///   complete.
+/// - 2.3: A record has the time of a launch that revoked leases, and that at which a completion
 ///   became known ([`record::Launch::at_ns`]).
 /// - 2.4: An attach states whether MPS shares the device ([`hello::Attach::is_on_mps`]). A daemon
 ///   can be asked to drain ([`hello::Request::Drain`]). Clients count collective kernels and launch
@@ -98,31 +92,28 @@ pub mod trace;
 ///   ([`hello::Request::Attach`]). The sum of a lease begins at [`lease::FIRST_TOTAL_NS`].
 /// - 3.1: A process can ask for what is known of its program's kernels, and have what it learns
 ///   kept ([`hello::Request::Learnt`]).
-/// - 3.2: Best-effort clients count how much of their GPU time is of known kernels
-///   ([`pages::Counter::GpuTime`]).
-/// - 3.3: High-priority clients report when requests begin and end, and their targets, to a daemon
-///   that knows such records ([`pages::DaemonPage::marks`]). Clients count iterations and refused
-///   marks.
-/// - 3.4: An attach and a change of a job state the target of requests ([`hello::Attach::slo`]);
-///   the job's ledger keeps the change ([`ledger::Ledger::slo`]). High-priority launches omit the
-///   priority if the daemon's flag says so ([`pages::DaemonPage::plain_priority`]).
-/// - 3.5: Large copies of best-effort clients are charged as launches if the daemon's flag says so
-///   ([`pages::DaemonPage::gates_copies`]), and wait while a law pauses the job
+/// - 3.2: Best-effort clients count their GPU time of known kernels ([`pages::Counter::GpuTime`]).
+/// - 3.3: High-priority clients report requests' begin, end and targets to a daemon that knows such
+///   records ([`pages::DaemonPage::marks`]). Clients count iterations and refused marks.
+/// - 3.4: An attach and a change of a job state the target of requests ([`hello::Attach::slo`]),
+///   kept in the ledger ([`ledger::Ledger::slo`]). High-priority launches omit the priority if the
+///   daemon's flag says so ([`pages::DaemonPage::plain_priority`]).
+/// - 3.5: If the daemon's flag says so ([`pages::DaemonPage::gates_copies`]), large copies of
+///   best-effort clients are charged as launches; they wait while a law pauses the job
 ///   ([`pages::LEASE_PAUSED`]).
-/// - 3.6: An attach and a change of a job cap its GPU time ([`hello::Attach::compute`]); the job's
-///   ledger keeps the change ([`ledger::Ledger::compute`]). A lease may survive high-priority work
+/// - 3.6: An attach and a change of a job cap its GPU time ([`hello::Attach::compute`]), kept in
+///   the ledger ([`ledger::Ledger::compute`]). A lease may survive high-priority work
 ///   ([`pages::LEASE_STANDING`]), and state that the job has used its share
 ///   ([`pages::LEASE_RATED`]).
-/// - 3.7: An attach of a job that may be restarted states the share of the SMs with which the job
-///   was started ([`hello::Attach::restartable`]).
+/// - 3.7: An attach of a job that may be restarted states its share of the SMs
+///   ([`hello::Attach::restartable`]).
 /// - 3.8: A client states which batches it can take, and the daemon which one it wants
 ///   ([`batches`]).
 /// - 3.9: A trace can be taken ([`hello::Request::Trace`]), for which clients report more
-///   ([`pages::DaemonPage::trace`]). A change of a job sets its weight and its least share
-///   ([`hello::Set::weight`]), which the job's ledger keeps ([`ledger::Ledger::promise`]).
+///   ([`pages::DaemonPage::trace`]). A change of a job sets its weight and least share
+///   ([`hello::Set::weight`]), kept in the ledger ([`ledger::Ledger::promise`]).
 /// - 3.10: A daemon that exits when idle waits for a process that will become a client
-///   ([`hello::Request::Expect`]). A daemon reports its configuration
-///   ([`hello::Request::Settings`]).
+///   ([`hello::Request::Expect`]), and reports its configuration ([`hello::Request::Settings`]).
 pub const VERSION: Version = Version {
     major: 3,
     minor: 10,

@@ -1,12 +1,11 @@
 //! The longest kernels of a client, by name: they show operators why protection against it is hard.
+//! Nothing is decided by them.
 //!
 //! The table has a few places in the client's page, each for another name. Threads of the client
-//! write it when they first see a kernel, not at launches. The daemon reads it for a status
-//! request. Nothing is decided by it. The reader gets a client's claim: a number, and the valid
-//! UTF-8 of a text.
-//!
-//! A place is a [`SeqLock`] whose version is the duration. A thread that is interrupted for good
-//! while it writes leaves one place unused.
+//! write it when they first see a kernel, not at launches; the daemon reads it for a status
+//! request. The reader gets a client's claim: a number, and a text's valid UTF-8. A place is a
+//! [`SeqLock`] whose version is the duration. A thread interrupted for good while writing leaves
+//! one place unused.
 
 use core::fmt::{self, Write as _};
 

@@ -70,7 +70,6 @@ pub enum NotebookError {
 
 impl Notebook {
     /// Creates an empty notebook, and its file for the reader. Forked children lose the mapping.
-    ///
     /// # Errors
     /// The system gives no memory file.
     pub fn create() -> io::Result<(OwnedFd, Self)> {
@@ -102,7 +101,6 @@ impl Notebook {
 }
 
 /// The newest note in an untrusted process's notebook; `None` if there is none yet.
-///
 /// # Errors
 /// See [`NotebookError`].
 pub fn read(file: impl AsFd) -> Result<Option<Note>, NotebookError> {
@@ -131,7 +129,6 @@ pub fn read(file: impl AsFd) -> Result<Option<Note>, NotebookError> {
     Ok(None)
 }
 
-/// Offset of the half that has the note.
 const fn half_of(number: u64) -> u64 {
     (number % 2) * HALF_BYTES as u64
 }

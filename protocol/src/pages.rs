@@ -8,11 +8,10 @@
 //! | [`ClientPage`] | client, for all its daemons | both | both | both |
 //! | [`LeasePage`] | daemon, one per BE job | both | - | both |
 //!
-//! "Reads" is enforced: the client gets a read-only file descriptor. All pages start as zeroed
-//! memory and have only atomics, so no value in them is ever invalid. Compile-time assertions check
-//! their sizes and offsets, because both sides may come from different builds. All minor versions
-//! of the protocol ([`crate::VERSION`]) have the same ones: additions go into padding or, for
-//! counters, into [`COUNTERS_ROOM`].
+//! "Reads" is enforced by a read-only descriptor. Pages start zeroed and have only atomics, so no
+//! value is ever invalid. Compile-time assertions check sizes and offsets, because both sides may
+//! come from different builds: all minor versions ([`crate::VERSION`]) share them. Additions go
+//! into padding or, for counters, into [`COUNTERS_ROOM`].
 
 use crate::batches::{self, Batches};
 use crate::longest::{self, Longest};
@@ -63,8 +62,7 @@ pub struct DaemonPage {
     pub unknown_ns: AtomicU64,
     /// Flag: best-effort clients charge kernels' measured durations instead of their profiles'.
     pub learnt_durations: AtomicU32,
-    /// Always zero: clients built while copies could be split (2.2 to early 2.4) take other values
-    /// as that.
+    /// Always zero: clients of 2.2 to early 2.4, which could split copies, read other values.
     _reserved: AtomicU32,
     /// Flag: the daemon knows marks ([`crate::record::Record::is_mark`]). Others count them as
     /// faults.
@@ -138,10 +136,9 @@ pub struct ClientPage {
     pub sticky: AtomicU32,
     /// End of this process's supervised exit, in whole seconds of `CLOCK_MONOTONIC`; 0: not
     /// supervised. Until then, a process that a signal asks to end does not exit with work in
-    /// flight. It sets [`STOP_OVERDUE`] and stays for a further [`FROZEN_NS`], repeatedly.
-    /// Meanwhile the supervisor has MPS terminate the work in flight, and kills the process; if MPS
-    /// refuses, it kills the process once the grace period is over. The daemon writes this, and
-    /// only if MPS shares the GPU.
+    /// flight: it sets [`STOP_OVERDUE`] and stays for a further [`FROZEN_NS`], repeatedly, while
+    /// the supervisor has MPS terminate the work and kills the process; if MPS refuses, at the end
+    /// of the grace period. The daemon writes this, and only if MPS shares the GPU.
     ///
     /// [`FROZEN_NS`]: crate::ending::FROZEN_NS
     pub seen_to_until_s: AtomicU32,

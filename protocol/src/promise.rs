@@ -93,7 +93,6 @@ impl Least {
     }
 }
 
-/// In the form that [`Least::parse`] reads.
 impl core::fmt::Display for Least {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}%", f64::from(self.hundredths) / 100.0)
@@ -152,7 +151,6 @@ impl LeastChange {
     }
 }
 
-/// In the form that `parse` reads.
 impl<T: core::fmt::Display> core::fmt::Display for Change<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

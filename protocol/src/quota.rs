@@ -1,8 +1,7 @@
-//! Text form of a memory quota: `10GiB`, `40%`. One parser for flag, environment and file.
-//!
-//! A number, with a fraction if need be, and a unit, in any case. `K`, `M`, `G`, `T`, alone or with
-//! `i` or `iB`, are powers of 1024, as in the variables of other systems (`4096m`, `1G`); with `B`
-//! alone (`GB`) powers of 1000; no unit or `B` is bytes. `%` is of the device's memory.
+//! Text form of a memory quota: `10GiB`, `40%`. One parser for flag, environment and file. A
+//! number, with a fraction if need be, and a unit, in any case. `K`, `M`, `G`, `T`, alone or with
+//! `i` or `iB`, are powers of 1024, as in other systems' variables (`4096m`, `1G`); with `B` alone
+//! (`GB`) powers of 1000; no unit or `B` is bytes. `%` is of the device's memory.
 
 /// A job's quota of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +60,6 @@ impl Quota {
     }
 }
 
-/// In the form that [`Quota::parse`] reads.
 impl core::fmt::Display for Quota {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

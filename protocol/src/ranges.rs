@@ -1,10 +1,7 @@
 //! Text form of the NVTX ranges that are a job's requests or iterations: `DOMAIN/GLOB`, with one
-//! parser for flag and library.
-//!
-//! The domain is a name, as the program passes it to `nvtxDomainCreate`. It ends at the first
-//! slash; if empty, it is the default domain. A text without a slash is a glob of the default
-//! domain. In the glob `*` matches anything, `?` one character (a byte of its UTF-8), all else
-//! itself.
+//! parser for flag and library. The domain, as passed to `nvtxDomainCreate`, ends at the first
+//! slash; empty, or without a slash, it is the default domain. In the glob `*` matches anything,
+//! `?` one character (a byte of its UTF-8), all else itself.
 
 /// What [`RangePattern::parse`] accepts, for messages.
 pub const EXPECTED: &str = "DOMAIN/GLOB such as /forward* (default domain) or triton/request, of at most \
@@ -51,7 +48,6 @@ impl RangePattern {
     }
 }
 
-/// In the form that [`RangePattern::parse`] reads.
 impl core::fmt::Display for RangePattern {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}/{}", self.domain, self.glob)

@@ -1,8 +1,7 @@
-//! The 64-byte record that a client pushes. High-priority clients push one for each launch, each
-//! completion, and each report of their program about its requests (a *mark*).
-//!
-//! During a trace ([`crate::pages::DaemonPage::trace`]) best-effort clients push their launches
-//! too, and all clients their copies and the names of their kernels.
+//! The 64-byte record that a client pushes. High-priority clients push one for each launch,
+//! completion, and report of their program about its requests (a *mark*). During a trace
+//! ([`crate::pages::DaemonPage::trace`]) best-effort clients push their launches too, and all
+//! clients their copies and the names of their kernels.
 //!
 //! A record is eight `u64` words. [`Record::decode`] is the trust boundary: it accepts only what a
 //! correct client can have written, and all later code works on the checked copy.
@@ -369,12 +368,10 @@ fn words(first: [u64; 5]) -> [u64; RECORD_WORDS] {
     [a, b, c, d, e, 0, 0, 0]
 }
 
-/// The upper half of the first word.
 fn upper(words: &[u64; RECORD_WORDS]) -> u32 {
     (words[0] >> 32) as u32
 }
 
-/// The stream and sequence number in the first two words.
 fn decode_place(words: &[u64; RECORD_WORDS]) -> Result<(u32, u64), RecordError> {
     let (stream, seq) = (upper(words), words[1]);
     if stream >= STREAMS_MAX {
@@ -407,7 +404,6 @@ fn decode_launch(words: &[u64; RECORD_WORDS]) -> Result<Record, RecordError> {
     }))
 }
 
-/// A request's number.
 fn decode_id(words: &[u64; RECORD_WORDS]) -> Result<u64, RecordError> {
     match words[1] {
         0 => Err(RecordError::Id),

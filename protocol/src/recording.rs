@@ -1,19 +1,17 @@
 //! What a recorded process leaves for `pillion profile record`: launches and durations, by kernel
-//! and shape.
+//! and shape. Durations are ns.
 //!
 //! The library maps a file of the spool folder (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and
-//! counts in it, so that a killed process leaves all that it counted. The command reads the files
-//! of all processes once the job has ended, and meanwhile to show progress.
+//! counts in it, so that a killed process leaves all that it counted. The command reads all
+//! processes' files once the job has ended, and meanwhile to show progress.
 //!
-//! The file has its full size from the start and is sparse. The library allocates a part of the
-//! file before it touches that part through the mapping. If the file system has no room, the
-//! allocation fails and the kernel is counted as [`Why::NoRoom`]; a mapped page never lacks memory.
+//! The file is sparse, of full size from the start. The library allocates a part before it touches
+//! that part through the mapping: if the file system has no room, the allocation fails and the
+//! kernel counts as [`Why::NoRoom`]; a mapped page never lacks memory.
 //!
 //! Only the process writes. One thread at a time adds samples; any thread makes entries and adds
-//! counts. An entry that was left half made has no launches. A reader believes nothing: it checks
-//! offsets ([`RecordPage::text`]), and a truncated or scribbled file yields other numbers only.
-//!
-//! Units: durations are nanoseconds.
+//! counts; a half-made entry has no launches. A reader believes nothing: it checks offsets
+//! ([`RecordPage::text`]), and a truncated or scribbled file yields other numbers only.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -227,7 +225,7 @@ impl RecordPage {
 
     /// The entries in use.
     pub fn used(&self) -> impl Iterator<Item = &Entry> {
-        // Acquire pairs with the Release of an entry's maker: the entry's words are visible.
+        // Acquire pairs with the Release of an entry's maker: its words are visible.
         let used = self.entries_used.load(Ordering::Acquire) as usize;
         self.entries.iter().take(used)
     }

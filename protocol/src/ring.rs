@@ -1,11 +1,9 @@
 //! Bounded queues of records between a client and the daemon.
 //!
-//! [`Spsc`] has one producer thread, the launching thread that claims it; [`Mpsc`] is shared by the
-//! threads beyond the first [`crate::pages::RINGS`]. Both lie in memory that the peer can scribble
-//! over, so every word is an atomic and the consumer keeps its own position ([`Cursor`]) and never
-//! reads `head` back.
-//!
-//! A full ring refuses the record. The producer never waits: the caller counts the drop.
+//! [`Spsc`] has one producer thread, the launching thread that claims it; [`Mpsc`] is shared by
+//! those beyond the first [`crate::pages::RINGS`]. The peer can scribble over both: every word is
+//! an atomic, and the consumer keeps its position ([`Cursor`]), never reading `head` back. A full
+//! ring refuses the record: the producer never waits, and the caller counts the drop.
 
 use crate::record::RECORD_WORDS;
 use crate::sync::{AtomicU64, Line, Ordering, PUBLISH};
@@ -83,9 +81,8 @@ impl<const N: usize> Spsc<N> {
         Ok(())
     }
 
-    /// The slot for the next record: one cache line, which the consumer has read a lap ago. A
-    /// producer that prefetches it does not wait for it in [`crate::lease::announce`], whose fence
-    /// completes the push.
+    /// The next record's slot: one cache line, read by the consumer a lap ago. Prefetched, it costs
+    /// no wait in [`crate::lease::announce`], whose fence completes the push.
     #[inline]
     pub fn next_slot(&self) -> *const [AtomicU64; RECORD_WORDS] {
         let tail = self.producer.tail.load(Ordering::Relaxed);
@@ -134,11 +131,10 @@ impl<const N: usize> Spsc<N> {
     }
 }
 
-/// A queue for any number of producers. `N` is a power of two.
-///
-/// Each slot has a turn word: `2 * lap` means free for that lap, `2 * lap + 1` means filled. A
-/// producer claims an index by compare-and-swap, fills the slot, then sets its turn. A thread that
-/// dies in between stops this ring only for its own process, for the rest of that process's life.
+/// A queue for any number of producers. `N` is a power of two. A slot's turn word is `2 * lap` if
+/// free for that lap, `2 * lap + 1` if filled. A producer claims an index by compare-and-swap,
+/// fills the slot, sets its turn. A thread that dies in between stops this ring only for its own
+/// process, for good.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mpsc<const N: usize> {
@@ -301,7 +297,6 @@ mod tests {
                 spsc.push(&record(value)).unwrap();
                 mpsc.push(&record(value)).unwrap();
             }
-            // A consumer that takes some records and ends.
             for value in 0..taken.min(4) {
                 assert_eq!(spsc.pop(&mut first).unwrap(), Some(record(value)));
                 assert_eq!(mpsc.pop(&mut second), Some(record(value)));
@@ -325,7 +320,6 @@ mod tests {
         let mut cursor = ring.skip();
         assert_eq!(ring.pop(&mut cursor), None);
         ring.push(&record(2)).unwrap();
-        // The thread resumes.
         ring.turns[1].store(1, PUBLISH);
         assert!(ring.pop(&mut cursor).is_some());
         assert_eq!(ring.pop(&mut cursor), Some(record(2)));

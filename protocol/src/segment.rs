@@ -1,7 +1,6 @@
 //! Shared memory: anonymous memory files, passed by descriptor, mapped as one of our page types.
-//!
-//! The creator seals the size, so that no peer can truncate the file under a mapping (which would
-//! cause SIGBUS in the other process). No file has a name in a file system, so none is left behind.
+//! The creator seals the size: no peer can truncate it under a mapping (SIGBUS in the other
+//! process). No file has a name in a file system, so none is left behind.
 
 #![expect(unsafe_code, reason = "maps shared memory as page types")]
 
@@ -31,10 +30,9 @@ use crate::recording::RecordPage;
 use crate::sync::Ordering;
 
 /// A type that may lie in memory shared with another process.
-///
 /// # Safety
-/// All-zero bytes and every other bit pattern must be a valid value, and all contents must be
-/// atomic (or padding): another process writes to it at any time.
+/// Every bit pattern, all zeros included, must be valid, and all contents atomic (or padding):
+/// another process writes to it at any time.
 pub unsafe trait SharedPage: Sync + 'static {}
 
 // SAFETY: the page types consist of atomics in repr(C) structs and arrays.
@@ -89,8 +87,7 @@ unsafe impl<T: SharedPage> Send for Mapping<T> {}
 unsafe impl<T: SharedPage> Sync for Mapping<T> {}
 
 impl<T: SharedPage> Mapping<T> {
-    /// Makes zeroed shared memory for a `T`, sealed against resizing; `name` shows in
-    /// `/proc/PID/maps`.
+    /// Makes zeroed memory for a `T`, sealed against resizing; `name` shows in `/proc/PID/maps`.
     pub fn create(name: &str) -> io::Result<(OwnedFd, Self)> {
         let fd = create_sealed(name, size_of::<T>() as u64)?;
         let mapping = Self::open(&fd, Access::ReadWrite)?;
@@ -119,9 +116,8 @@ impl<T: SharedPage> Mapping<T> {
         })
     }
 
-    /// Maps an untrusted peer's descriptor. Its memory file must be sealed like ours, so that no
-    /// process can shorten it under the mapping, and have the size of a `T`.
-    ///
+    /// Maps an untrusted peer's memory file, which must be sealed like ours, so that no process can
+    /// shorten it under the mapping, and have the size of a `T`.
     /// # Errors
     /// It is no such file, or cannot be mapped for writing.
     pub fn open_from_peer(fd: impl AsFd) -> io::Result<Self> {
@@ -147,13 +143,12 @@ impl<T: SharedPage> Mapping<T> {
         Ok(())
     }
 
-    /// Replaces the page at its address by the file of `fd`, which must have the size of a `T` and
-    /// keep it. A thread that reads or writes meanwhile accesses one page or the other, as Linux
-    /// replaces a mapping in one step (mmap(2), `MAP_FIXED`). Later children lack the page.
-    ///
+    /// Replaces the page at its address by the file of `fd`, which must have and keep the size of a
+    /// `T`. A thread that accesses it meanwhile gets one page or the other: Linux replaces a
+    /// mapping in one step (mmap(2), `MAP_FIXED`). Later children lack the page.
     /// # Errors
-    /// If the file is shorter, the former page stays. If the file cannot be mapped, the address may
-    /// be unmapped, so callers map the file elsewhere first.
+    /// Too short: the former page stays. Not mappable: the address may be unmapped, so callers map
+    /// the file elsewhere first.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
         check_size::<T>(&fd)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -167,7 +162,6 @@ impl<T: SharedPage> Mapping<T> {
     }
 
     /// Zeroed memory of this process alone, without a memory file.
-    ///
     /// # Errors
     /// The system gives no memory.
     pub fn anonymous() -> io::Result<Self> {
@@ -183,7 +177,6 @@ impl<T: SharedPage> Mapping<T> {
     }
 
     /// As [`Mapping::replace`], with zeroed memory of this process alone.
-    ///
     /// # Errors
     /// The system gives no memory.
     pub fn replace_with_zeros(&self) -> io::Result<()> {
@@ -195,10 +188,9 @@ impl<T: SharedPage> Mapping<T> {
     }
 
     /// Moves the page to the new file of `fd`, at the same address: for a page whose descriptor is
-    /// lost, or that never had one. Additions of other threads to its first `words` words are kept;
-    /// their stores there in that microsecond may be lost. Non-zero words of the file stay, and the
-    /// other words of the page are the file's.
-    ///
+    /// lost, or that never had one. Other threads' additions to its first `words` words are kept;
+    /// their stores there in that microsecond may be lost. Non-zero words of the file stay; the
+    /// page's other words are the file's.
     /// # Errors
     /// The file is shorter, or the system gives no memory; the page is unchanged.
     pub fn move_to(&self, fd: impl AsFd, words: usize) -> io::Result<()> {
@@ -215,8 +207,7 @@ impl<T: SharedPage> Mapping<T> {
             owned: PhantomData,
         };
         let of = |page: &Self| {
-            // SAFETY: the mapping is page aligned, and as long as was asserted above. Shared pages
-            // consist of atomics.
+            // SAFETY: page aligned, and as long as asserted above. Shared pages consist of atomics.
             unsafe { core::slice::from_raw_parts(page.page.cast::<AtomicU64>().as_ptr(), words) }
         };
         let relaxed = Ordering::Relaxed;
@@ -264,7 +255,6 @@ fn check_size<T>(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// Creates a page for one client, which hands it to one daemon after another.
-///
 /// # Errors
 /// The system gives no memory file.
 pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> {
@@ -274,7 +264,6 @@ pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> 
 }
 
 /// As [`client_page`] without a file, for processes whose system-call filter forbids memory files.
-///
 /// # Errors
 /// The system gives no memory.
 pub fn anonymous_client_page(clock: &Clock) -> io::Result<Mapping<ClientPage>> {
@@ -306,8 +295,7 @@ impl<T: SharedPage> Drop for Mapping<T> {
 }
 
 /// Whether this process may create a file of that size, memory files included. Beyond its limit
-/// (`RLIMIT_FSIZE`) the kernel not only refuses, but sends SIGXFSZ, which ends the process.
-///
+/// (`RLIMIT_FSIZE`) the kernel also sends SIGXFSZ, which ends the process.
 /// # Errors
 /// The limit is lower.
 pub fn check_file_limit(size_bytes: u64) -> io::Result<()> {
@@ -331,10 +319,9 @@ pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// An immutable memory file with a text, which a peer reads without waiting for a disk. Peers get
-/// another descriptor of it ([`read_only`]): with this one they could shorten the file, and so take
-/// back the memory that other peers hold.
-///
+/// An immutable memory file with a text, which a peer reads without waiting for a disk. Peers get a
+/// [`read_only`] descriptor: with this one they could shorten the file, and so take back the memory
+/// that others hold.
 /// # Errors
 /// The system gives no memory file.
 pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {

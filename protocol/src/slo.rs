@@ -1,8 +1,7 @@
 //! Text form of a latency target for a high-priority job's requests: `1.2x`, `15ms`. One parser for
-//! flag, environment and messages.
-//!
-//! A number, with a fraction if need be, and `x`: a multiple of the solo duration. Or a time: a
-//! number and `ms`, `s` or `m`; without a unit it is seconds. Nothing separates number and unit.
+//! flag, environment and messages. A number, with a fraction if need be, and `x`: a multiple of the
+//! solo duration. Or a time: a number and `ms`, `s` or `m`; without a unit seconds. Nothing
+//! separates number and unit.
 
 /// The latency target of a job's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +69,6 @@ impl SloAsked {
     }
 }
 
-/// In the form that [`SloAsked::parse`] reads.
 impl core::fmt::Display for SloAsked {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -113,7 +111,6 @@ impl SloChange {
     }
 }
 
-/// In the form that [`SloChange::parse`] reads.
 impl core::fmt::Display for SloChange {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

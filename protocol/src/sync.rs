@@ -1,7 +1,6 @@
 //! Atomics under one name: loom's under the model checker, stepped ones under the daemon's fault
-//! simulation, `core`'s otherwise. [`SeqLock`] and [`TryLock`] build on them.
-//!
-//! Both run the shipped source of [`crate::ring`] and [`crate::lease`]; there is no second copy.
+//! simulation, `core`'s otherwise. [`SeqLock`] and [`TryLock`] build on them. All run the shipped
+//! source of [`crate::ring`] and [`crate::lease`].
 
 mod seqlock;
 #[cfg(stepped)]
@@ -21,10 +20,8 @@ pub use seqlock::SeqLock;
 pub use try_lock::{Locked, TryLock};
 
 /// Ordering of stores that publish: a record in a ring, a [`SeqLock`]'s version, data in a
-/// [`TryLock`].
-///
-/// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: this
-/// shows that the tests detect a missing Release.
+/// [`TryLock`]. CI expects the loom tests with `--cfg weaken_release` to fail: so they detect a
+/// missing Release.
 #[cfg(not(weaken_release))]
 pub const PUBLISH: Ordering = Ordering::Release;
 /// Deliberately wrong, for the check described above.

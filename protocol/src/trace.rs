@@ -1,10 +1,8 @@
-//! What the daemon records during a trace (`pillion trace`), in the form in which it hands it over.
-//!
-//! The document is a line of JSON, which describes the traced jobs (`pillion-scheduler`,
-//! `report::trace`), then an entry of eight little-endian words per happening. An entry of a
-//! client's push has the words of its [`Record`]; in the last two, which are free, it has the
-//! client and the time at which the daemon read it. Entries of the daemon's own knowledge have
-//! kinds from [`KIND_LEASE`] on.
+//! What the daemon records during a trace (`pillion trace`), in the form in which it hands it over:
+//! a line of JSON, which describes the traced jobs (`pillion-scheduler`, `report::trace`), then
+//! entries of eight little-endian words. A client's entry has its [`Record`]'s words, with client
+//! and time of reading in the last two, which are free. The daemon's own entries have kinds from
+//! [`KIND_LEASE`] on.
 
 use crate::record::{RECORD_WORDS, Record, RecordError};
 
@@ -184,7 +182,6 @@ impl Entry {
     }
 
     /// Reads an entry.
-    ///
     /// # Errors
     /// No daemon writes such an entry.
     pub fn decode(words: &[u64; RECORD_WORDS]) -> Result<Self, EntryError> {

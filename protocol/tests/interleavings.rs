@@ -1,5 +1,4 @@
 //! Every interleaving of the shipped rings, ledgers, locks and lease protocol, explored by loom.
-//!
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-protocol --release --test interleavings`.
 //! With `--cfg weaken_release` added these tests must fail: CI checks that they do.
 #![cfg(loom)]
@@ -92,7 +91,6 @@ fn producers_of_the_shared_ring_do_not_mix_their_records() {
     });
 }
 
-/// Two processes together reserve more than the quota has room for.
 #[test]
 fn processes_never_pass_the_quota_together() {
     model(|| {
@@ -116,8 +114,7 @@ fn processes_never_pass_the_quota_together() {
     });
 }
 
-/// A process is killed after each of the steps of a change, while another continues to change the
-/// sum and the daemon takes back the dead process's memory.
+/// The kill comes after each step of a change, while another process goes on changing the sum.
 #[test]
 fn what_a_killed_process_held_comes_back_to_the_byte() {
     for steps in 0..=3 {
@@ -148,7 +145,6 @@ fn what_a_killed_process_held_comes_back_to_the_byte() {
                     }
                 })
             };
-            // The victim's end is known.
             victim.join().unwrap();
             let reclaimed = ledger.reclaim(0);
             let held = if steps > 1 { 24 } else { 8 };
@@ -224,9 +220,8 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
     });
 }
 
-/// A thread makes its first launch, and so claims its ring just before it, while the daemon reads
-/// only claimed rings (`ClientPage::rings_claimed`): either the daemon finds the record, or the
-/// lease that it publishes is stale.
+/// A thread claims its ring just before its first launch; the daemon reads only claimed rings
+/// (`ClientPage::rings_claimed`).
 #[test]
 fn a_first_launch_is_found_or_voids_what_is_published() {
     model(|| {
@@ -414,7 +409,7 @@ fn terms_are_read_whole_while_the_daemon_replaces_them() {
     });
 }
 
-/// A lease that a launch must fit into, as `pillion` grants it beside a busy high-priority job.
+/// As `pillion` grants beside a busy high-priority job: a launch must fit into the lease.
 fn whole(epoch: u64, limit_total_ns: u64) -> Terms {
     Terms {
         epoch,

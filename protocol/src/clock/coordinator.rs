@@ -1,8 +1,7 @@
-//! The other side of the virtual clock: which participant runs next, and when time advances.
-//!
-//! The device server owns one [`Coordinator`] and loops: it takes in what the participants did,
-//! runs a ready participant ([`Coordinator::run_one`]), and if none is ready, advances to the
-//! earlier of its own next event and [`Coordinator::next_deadline_ns`].
+//! The other side of the virtual clock: which participant runs next, and when time advances. The
+//! device server owns one [`Coordinator`] and loops: it takes in what the participants did, runs a
+//! ready one ([`Coordinator::run_one`]), and if none is ready, advances to the earlier of its own
+//! next event and [`Coordinator::next_deadline_ns`].
 
 use core::sync::atomic::Ordering;
 use std::fs::OpenOptions;

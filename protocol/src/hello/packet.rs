@@ -33,7 +33,6 @@ impl Writer {
         self.bytes.extend_from_slice(&user.to_le_bytes());
     }
 
-    /// Appends a yes-or-no field, which may have no answer.
     pub(super) fn answer(&mut self, answer: Option<bool>) {
         self.bytes.push(match answer {
             None => NO_ANSWER,
@@ -113,7 +112,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As `later_text`, for a slot.
     pub(super) fn later_slot(&mut self) -> Result<Option<u16>, HelloError> {
         match self.rest {
             [] => Ok(None),
@@ -121,7 +119,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As `later_text`, for a flag.
     pub(super) fn later_flag(&mut self) -> Result<bool, HelloError> {
         match self.rest {
             [] => Ok(false),
@@ -141,7 +138,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As `later_text`, for a user.
     pub(super) fn later_user(&mut self) -> Result<Option<u32>, HelloError> {
         match self.rest {
             [] => Ok(None),

@@ -30,9 +30,8 @@ pub fn socket_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The folder in which a daemon of this process's user puts its socket: `/run/pillion` for root,
-/// else `pillion` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. May be
-/// missing.
+/// The folder of this user's daemon's socket: `/run/pillion` for root, else `pillion` in
+/// `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. May be missing.
 pub fn own_socket_folder() -> PathBuf {
     match geteuid().is_root() {
         true => SYSTEM_FOLDER.into(),

@@ -3,10 +3,8 @@
 use super::HelloError;
 use super::packet::{Reader, Writer};
 
-/// A change of a running job. The sender must be of the job's user, or root; for `weight` and
-/// `min_progress`, root or the daemon's own user.
-///
-/// In each field but `job` an empty text, the default, means no change.
+/// A change of a running job, by the job's user or root; of `weight` and `min_progress`, by root or
+/// the daemon's user. In each field but `job` an empty text, the default, means no change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     /// Id of the job.

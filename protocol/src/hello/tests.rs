@@ -270,7 +270,7 @@ fn a_socket_that_is_seen_listens() {
     let path = folder.join("s.sock");
     for _ in 0..500 {
         let seen = std::thread::scope(|scope| {
-            // No daemon is there, or the daemon accepts: neither counts as refused.
+            // No daemon, and a daemon that accepts: neither counts as refused.
             let seen = scope.spawn(|| {
                 loop {
                     match connect_to(&path) {

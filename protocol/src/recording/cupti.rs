@@ -1,5 +1,4 @@
-//! Whether CUPTI timed a recorded process, and if not, why: one word of its page
-//! ([`super::RecordPage::cupti`]).
+//! Whether CUPTI timed a recorded process, else why not: the word [`super::RecordPage::cupti`].
 
 /// How a process uses CUPTI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

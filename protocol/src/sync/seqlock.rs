@@ -64,9 +64,8 @@ impl SeqLock {
     /// writer until [`SeqLock::finish`].
     #[inline]
     pub fn try_begin(&self, seen: u64, writing: u64) -> bool {
-        // Acquire pairs with the store in `finish`: the caller's words come after the previous
-        // writer's. Otherwise the older words might be the last. (loom cannot see this: it keeps
-        // stores to one word in order.)
+        // Acquire pairs with the store in `finish`: else the previous writer's older words might be
+        // the last. (loom cannot see this: it keeps stores to one word in order.)
         let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
         let begun = self.0.compare_exchange(seen, writing, done, failed).is_ok();
         if begun {

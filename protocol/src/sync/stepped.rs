@@ -1,10 +1,9 @@
 //! Atomics with a countdown and a callback, by which the daemon's fault simulation interrupts
-//! between any two accesses.
+//! between any two accesses. Built only with `--cfg stepped`: the shipped library has none of it.
 //!
-//! Built only with `--cfg stepped`, as loom's with `--cfg loom`, so the shipped library has none of
-//! it. Every access of shared memory is one step of its thread. After the requested number of steps
-//! the simulation's callback runs, *before* the access. It may let other threads run there, or
-//! unwind: a thread that dies in this way has made no later store.
+//! An access of shared memory is a step of its thread. After the requested number of steps the
+//! callback runs, *before* the access. It may let other threads run, or unwind: a thread that dies
+//! so has made no later store.
 
 use core::cell::Cell;
 use core::ops::Deref;

@@ -1,8 +1,7 @@
-//! A lock that threads try for a bounded time and never wait for.
-//!
-//! For the tables of the preloaded library: it makes no system call, allocates nothing and uses no
-//! thread-local storage, so signal handlers may try it. A handler that interrupts the holder, or a
-//! thread whose holder left by `siglongjmp`, continues without the lock after [`ATTEMPTS_MAX`].
+//! A lock that threads try for a bounded time and never wait for, for the preloaded library's
+//! tables: no system call, allocation or thread-local storage, so signal handlers may try it. A
+//! handler that interrupts the holder, or a thread whose holder left by `siglongjmp`, goes on
+//! without it after [`ATTEMPTS_MAX`].
 
 use crossbeam_utils::Backoff;
 

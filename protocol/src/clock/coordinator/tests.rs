@@ -25,7 +25,6 @@ impl World {
         }
     }
 
-    /// Runs until no participant is left.
     fn run(&self) {
         while !self.coordinator.has_started() {
             self.coordinator.idle();
