@@ -1,8 +1,7 @@
-//! The function's own name in a kernel's: no namespaces, template arguments, parameters.
-//!
-//! This is what two spellings of one kernel have in common: NVIDIA's tools print
-//! `<unnamed>::f<(bool)0>(int)`, PyTorch's profiler `(anonymous namespace)::f<false>(int)`, and the
-//! driver knows `_ZN12_GLOBAL__N_11fILb0EEEvi`.
+//! The function's own name in a kernel's: no namespaces, template arguments, parameters. Two
+//! spellings of one kernel have it in common: NVIDIA's tools print `<unnamed>::f<(bool)0>(int)`,
+//! PyTorch's profiler `(anonymous namespace)::f<false>(int)`, and the driver knows
+//! `_ZN12_GLOBAL__N_11fILb0EEEvi`.
 
 /// The function's own name in `name`: demangled by any tool, mangled (Itanium C++ ABI) or plain.
 #[must_use]
@@ -13,9 +12,8 @@ pub fn base(name: &str) -> &str {
     demangled_base(name).unwrap_or(name)
 }
 
-/// The last part of the (nested) name of a mangled function: what follows `_Z`. Template arguments
-/// come after it (`I…E`), so the scan stops at the first thing that is not a length. Of a nested
-/// name that was truncated within that part, returns the rest of the part.
+/// The last part of a mangled (nested) name, after `_Z`. Template arguments follow it (`I…E`): the
+/// scan stops at the first thing that is no length, or returns the rest of a truncated part.
 fn mangled_base(rest: &str) -> Option<&str> {
     let mut rest = rest.strip_prefix('N').unwrap_or(rest);
     // cv- and ref-qualifiers, and the mark of internal linkage.
@@ -57,8 +55,7 @@ fn demangled_base(name: &str) -> Option<&str> {
             }
             '(' if end > start => return name.get(start..end),
             '<' | '(' | '[' | '{' => {
-                // Template arguments, or `<unnamed>`, `(anonymous namespace)`, `{lambda()#1}`; a
-                // name truncated within them ends here.
+                // Template arguments, `<unnamed>`, `{lambda()#1}`; a truncated name ends here.
                 let Some(after) = skip_brackets(name, at) else {
                     break;
                 };
@@ -84,7 +81,6 @@ fn operator(name: &str, start: usize) -> Option<&str> {
     name.get(start..end)
 }
 
-/// The position after the bracket that closes the one at `open`, if any.
 fn skip_brackets(name: &str, open: usize) -> Option<usize> {
     let mut depth = 0usize;
     let mut before = ' ';
@@ -155,7 +151,6 @@ mod tests {
             ),
             ("_Z99x", "_Z99x"),
             ("_Z", "_Z"),
-            // Truncated, as tools do with long names.
             ("f<", "f"),
             (
                 "void at::native::reduce_kernel<512, at::native::ReduceOp<float, softmax",

@@ -1,8 +1,6 @@
-//! Errors of trace and profile files.
-//!
-//! Every variant is one cause that an operator can act on. A message about a place in a file starts
-//! with that place (`file:line:column`), followed by the value found, the expected one, and the
-//! nearest valid word where there is one.
+//! Errors of trace and profile files. Every variant is one cause that an operator can act on. A
+//! message about a place in a file starts with it (`file:line:column`), followed by the value
+//! found, the expected one, and the nearest valid word, if any.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -215,7 +213,6 @@ pub enum Error {
     },
 }
 
-/// Constructors of common errors.
 impl Error {
     pub(crate) fn syntax(place: Place, reason: impl Into<String>) -> Self {
         let reason = reason.into();
@@ -230,7 +227,6 @@ impl Error {
         Self::Empty { place, what }
     }
 
-    /// `found`, which stands at `first_line` already.
     pub(crate) fn duplicate(
         place: Place,
         what: &'static str,
@@ -246,7 +242,6 @@ impl Error {
     }
 }
 
-/// "; did you mean `x`?" or nothing.
 fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
 }

@@ -2,23 +2,25 @@
 //!
 //! Frameworks and libraries launch few kinds of kernels, *families*, and most of a family have the
 //! same bound whatever the model: an elementwise kernel moves 4 to 12 bytes for each operation, a
-//! matrix product does hundreds of operations for each byte. [`table::RULES`] is the list, one line
-//! a rule; [`estimate`] finds the first rule that applies.
+//! matrix product does hundreds of operations for each byte. [`estimate`] finds the first rule of
+//! [`table::RULES`] that applies. Names may be mangled, demangled by any tool, or plain; the search
+//! neither allocates nor demangles. It runs once per kernel and shape, so scanning all is fast
+//! enough (10 µs).
 //!
 //! **The cost of an estimate.** A policy lets a best-effort kernel run beside a high-priority one
-//! if their classes are opposite or one of them is unknown. A class, right or wrong, therefore only
-//! removes pairs that a kernel of unknown class may form: an estimate never admits a pair that was
-//! held before. A wrong one is no worse for the high-priority job than none; it holds best-effort
-//! kernels that could have run. For the same reason a family with varying bounds gets no class: it
-//! would slow best-effort jobs, and the removed pairs would be harmless as often as harmful.
+//! if their classes are opposite or one is unknown. A class, right or wrong, therefore only removes
+//! pairs: an estimate never admits a pair that was held before. A wrong one is no worse for the
+//! high-priority job than none; it holds best-effort kernels that could have run. So a family with
+//! varying bounds gets no class: it would slow best-effort jobs, and the removed pairs would be
+//! harmless as often as harmful.
 //!
 //! **The source of confidence.** [`Family::confidence_pct`] is the share of recorded GPU time whose
 //! measured class was the estimated one, over all classed launches of the family in Orion's
-//! recordings; a launch whose measured class is unknown counts as wrong. The test `class_estimates`
-//! recomputes it. A family without a recording of measured classes has no figure: its class rests
-//! on the reason in the table alone.
+//! recordings; a launch of unknown measured class counts as wrong. The test `class_estimates`
+//! recomputes it. A family without such a recording has no figure: its class rests on the reason in
+//! the table alone.
 //!
-//! **Launches without a class.** Those that end before they reach any bound: launches shorter than
+//! **Launches without a class** end before they reach any bound: those shorter than
 //! [`DURATION_NS_MIN`], and of families whose grid grows with their data ([`Bound::MemoryIfLarge`])
 //! those that need fewer SMs than the GPU has. The second gate is for best-effort jobs:
 //! `libpillion.so` omits [`Launch::device_sms`] for a high-priority one, whose small launches thus
@@ -27,9 +29,6 @@
 //! than with measured classes, with the gate for high-priority jobs alone 0.013 (BERT beside
 //! MobileNet's training); with the present gate none takes 0.008 longer, and no best-effort job
 //! loses 0.002 of its throughput (`sim/tests/estimated_classes.rs`).
-//!
-//! Names may be mangled, demangled by any tool, or plain; the search neither allocates nor
-//! demangles. It runs once per kernel and shape, so scanning all is fast enough (10 µs).
 
 use crate::base_name::base;
 use crate::profile::ClassRule;
@@ -42,8 +41,7 @@ mod work;
 use table::{RULES, WRAPPERS};
 pub use work::Intensity;
 
-/// A shorter launch consists of start and end only, ns. The shortest launches of Orion's recordings
-/// of real models last 2.7 µs.
+/// A shorter launch is only start and end, ns. The shortest in Orion's recordings: 2.7 µs.
 pub const DURATION_NS_MIN: u64 = 2_000;
 
 /// The share of recorded time below which a family gets no class, percent. Nearest below is pooling
@@ -202,8 +200,7 @@ impl Family {
         Self::ALL.into_iter().find(|family| family.word() == word)
     }
 
-    /// The correctly classed share of recorded GPU time, percent (see the module's documentation);
-    /// `None` where no recording with measured classes has the family.
+    /// The correctly classed share of recorded GPU time, percent; `None` without a recording.
     #[must_use]
     pub const fn confidence_pct(self) -> Option<u8> {
         match self {
@@ -248,8 +245,7 @@ pub struct Rule {
     /// The family.
     pub family: Family,
     /// Parts of its names, in small letters; after `^` a prefix of the name, after `|` a prefix of
-    /// a word (`|fft` is in `vector_fft` and not in `offtarget`), before `$` a suffix apart from a
-    /// number (`conv$` is in `conv_12`).
+    /// a word (`|fft`: `vector_fft`, not `offtarget`), before `$` a suffix (`conv$`: `conv_12`).
     pub found_by: &'static [&'static str],
     /// Its bound.
     pub bound: Bound,
@@ -327,7 +323,6 @@ fn is_found(text: &str, part: &str) -> bool {
     })
 }
 
-/// Whether the mark was present, and the part without it.
 fn without<'a>(
     part: &'a [u8],
     strip: fn(&'a [u8], &'static [u8; 1]) -> Option<&'a [u8]>,

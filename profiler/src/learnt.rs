@@ -1,10 +1,8 @@
-//! What the runs of one program have taught, as one profile.
-//!
-//! A process notes its kernels' durations ([`Profile`]; each kernel's `count` includes the launches
-//! of earlier runs). When a run ends, its note is joined with the kept profile ([`joined`]). The
-//! note has precedence for kernels in both, because a run starts from the kept profile and learns
-//! on. A changed duration (another driver, another clock) is therefore right again after one run,
-//! and a kernel that this run did not launch is not forgotten.
+//! What the runs of one program have taught, as one profile. A process notes its kernels' durations
+//! ([`Profile`]; a kernel's `count` includes launches of earlier runs). When a run ends, its note
+//! is joined with the kept profile ([`joined`]) and has precedence for kernels in both, because a
+//! run starts from the kept profile and learns on: a changed duration (another driver, another
+//! clock) is right again after one run, and a kernel not launched in it is not forgotten.
 //!
 //! The kept profile has bounded kernels ([`KERNELS_MAX`]) and bytes; those with most time stay.
 

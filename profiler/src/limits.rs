@@ -1,9 +1,7 @@
-//! Bounds on everything that is read.
-//!
-//! A value beyond its bound is a mistake in the file (a wrong unit, a shifted column), and must be
-//! reported as one before it becomes a launch that the driver refuses or a sum that overflows.
-//! Device limits are those of the CUDA C++ Programming Guide, "Compute Capabilities", the greatest
-//! over all devices; the driver judges a launch for its device.
+//! Bounds on everything that is read. A value beyond its bound is a mistake in the file (a wrong
+//! unit, a shifted column), to be reported before it becomes a launch that the driver refuses or a
+//! sum that overflows. Device limits are those of the CUDA C++ Programming Guide, "Compute
+//! Capabilities", the greatest over all devices; the driver judges a launch for its device.
 
 /// Longest file, bytes. The largest real one so far has 0.3 MB; a longer file is no trace or
 /// profile, and must not fill the memory of the job that names it.

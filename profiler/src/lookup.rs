@@ -1,29 +1,25 @@
-//! Look-up of a launch in a profile.
-//!
-//! The library looks up every launch, so a look-up neither allocates nor locks: two binary
-//! searches, of which the one by name can be done once per kernel ([`ProfileIndex::name_id`]) and
-//! only the one by shape at each launch ([`ProfileIndex::find_shape`]).
+//! Look-up of a launch in a profile. The library looks up every launch, so a look-up neither
+//! allocates nor locks: two binary searches, one by name once per kernel
+//! ([`ProfileIndex::name_id`]) and one by shape at each launch ([`ProfileIndex::find_shape`]).
 //!
 //! The driver knows a kernel by its mangled name. A profile has that where a source stated it, and
 //! otherwise perhaps only the display name; a launch is then found by the base name of the two
-//! ([`crate::base_name`]), among the kernels without a mangled name in the profile. Before that,
+//! ([`crate::base_name`]), among the profile's kernels without a mangled name. Before that,
 //! [`ProfileIndex::find_in_any_spelling`] compares whole names in one spelling ([`crate::names`]),
 //! which distinguishes template instances; it allocates, so it runs once per shape.
 //!
 //! A launch whose exact shape was never measured is judged by its nearest relative. The order:
-//!
 //! 1. [`Match::Exact`]: same name, grid, block and shared memory.
 //! 2. [`Match::WithoutShared`]: same name, grid and block.
 //! 3. [`Match::NameOnly`]: same name.
 //! 4. [`Match::Unknown`]: nothing; the caller has its own rule for unknown kernels.
 //!
 //! A launch in an operator (a call of cuBLAS or cuDNN, [`Operator`]) is looked up among the
-//! profile's kernels in that operator ([`ProfileIndex::find_launch`]); if none of these matches as
-//! well as one found without it, by the kernel alone. For an operator with unknown kernels there is
-//! [`ProfileIndex::of_operator`].
-//!
-//! Of several equally good matches the one with the largest p95 is taken: expecting too much costs
-//! best-effort work a little, expecting too little costs the high-priority job latency.
+//! profile's kernels in that operator ([`ProfileIndex::find_launch`]); if none matches as well as
+//! one found without it, by the kernel alone. For an operator with unknown kernels there is
+//! [`ProfileIndex::of_operator`]. Of equally good matches the one with the largest p95 is taken:
+//! expecting too much costs best-effort work a little, too little costs the high-priority job
+//! latency.
 
 use std::cmp::Reverse;
 
@@ -104,12 +100,10 @@ struct NameGroup {
     longest: u32,
 }
 
-/// The driver's name of `kernel`, as far as the profile knows it.
 fn driver_name(kernel: &KernelProfile) -> &str {
     kernel.mangled.as_deref().unwrap_or(&kernel.name)
 }
 
-/// The name of `kernel` without everything in which spellings differ.
 fn base_name(kernel: &KernelProfile) -> &str {
     base(&kernel.name)
 }
@@ -120,7 +114,6 @@ fn is_demangled(kernel: &KernelProfile) -> bool {
 }
 
 impl Groups {
-    /// The kernels accepted by `has`, grouped by `name`.
     fn new(
         kernels: &[KernelProfile],
         has: fn(&KernelProfile) -> bool,
@@ -228,9 +221,8 @@ impl ProfileIndex {
     }
 
     /// The best match for a launch, possibly in an operator, of a kernel that the profile may spell
-    /// differently. Searches the kernels in operators that cover this one, those that state most
-    /// first; if these match less well than the best of all, or there are none,
-    /// [`ProfileIndex::find_in_any_spelling`]. Allocates.
+    /// differently: among kernels in operators that cover this one, most stated first; else, or if
+    /// less good than the best of all, by [`ProfileIndex::find_in_any_spelling`]. Allocates.
     #[must_use]
     pub fn find_launch(
         &self,
@@ -278,12 +270,10 @@ impl ProfileIndex {
         }
     }
 
-    /// The profile's knowledge of an operator with unknown kernels, from the kernels in operators
-    /// that cover this one and state most. `None` if there is none.
-    ///
-    /// Kernels of a call with stated sizes belong to one call, which takes as long as all of them.
-    /// Without sizes they belong to every call of that name (a network's plans of
-    /// `cudnnBackendExecute`, say), unknown which one a call launches: the longest is assumed.
+    /// The profile's knowledge of an operator with unknown kernels, from those in operators that
+    /// cover this one and state most, if any. With stated sizes they belong to one call, which
+    /// takes as long as all. Without, they belong to every call of that name (a network's plans of
+    /// `cudnnBackendExecute`, say), unknown which one launches which: the longest is assumed.
     #[must_use]
     pub fn of_operator(&self, operator: &Operator) -> Option<OfOperator> {
         let covered = || {
@@ -313,7 +303,6 @@ impl ProfileIndex {
         })
     }
 
-    /// The names that `name` may denote, in any spelling.
     fn ids_in_any_spelling(&self, name: &str) -> Vec<NameId> {
         let kernels = &self.profile.kernels;
         if self.named.find(kernels, name, driver_name).is_none() {

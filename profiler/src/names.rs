@@ -1,9 +1,7 @@
-//! The spellings of a kernel's name.
-//!
-//! The driver knows a C++ kernel by its mangled name. Tools demangle it differently: libstdc++
-//! (PyTorch) writes `(anonymous namespace)`, `true` and `4ul` where NVIDIA's tools write
-//! `<unnamed>`, `(bool)1` and `(unsigned long)4`. [`canonical`] is one spelling for all equivalent
-//! ones. Others share only the base name ([`crate::base_name`]).
+//! The spellings of a kernel's name. The driver knows a C++ kernel by its mangled name. Tools
+//! demangle it differently: libstdc++ (PyTorch) writes `(anonymous namespace)`, `true` and `4ul`
+//! where NVIDIA's tools write `<unnamed>`, `(bool)1` and `(unsigned long)4`. [`canonical`] is one
+//! spelling for all equivalent ones. Others share only the base name ([`crate::base_name`]).
 
 use std::fmt::{self, Write};
 
@@ -12,7 +10,6 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// Longest demangled name, bytes. Substitutions can make a short mangled name grow without end.
 const DEMANGLED_BYTES_MAX: usize = 64 << 10;
 
-/// Demanglers' words for an unnamed entity.
 const UNNAMED: [&str; 2] = ["(anonymous namespace)", "<unnamed>"];
 
 /// Types that NVIDIA's tools write before the value of a template argument.
@@ -100,7 +97,6 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// A text with a bounded length.
 struct Bounded(String);
 
 impl Write for Bounded {

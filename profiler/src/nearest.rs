@@ -1,7 +1,6 @@
-//! The nearest valid word to a wrong one, for error messages.
-//!
-//! Distance is optimal string alignment: insertions, deletions, substitutions and swaps of two
-//! neighbours count 1 each, case-insensitively, because these are the usual typing errors.
+//! The nearest valid word to a wrong one, for error messages. Distance is optimal string alignment:
+//! insertions, deletions, substitutions and swaps of two neighbours, the usual typing errors, count
+//! 1 each, case-insensitively.
 
 /// Longest compared word, in characters: the cost is quadratic, and longer guesses are worthless.
 const WORD_CHARS_MAX: usize = 64;
@@ -29,8 +28,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     best.map(|(_, candidate)| candidate)
 }
 
-/// How many insertions, deletions, substitutions and swaps of neighbours turn `a` into `b`,
-/// ignoring case; `None` if either is longer than [`WORD_CHARS_MAX`].
+/// The distance of `a` and `b`, ignoring case; `None` if one is longer than [`WORD_CHARS_MAX`].
 fn distance(a: &str, b: &str) -> Option<usize> {
     let a = folded(a)?;
     let b = folded(b)?;
@@ -53,7 +51,6 @@ fn distance(a: &str, b: &str) -> Option<usize> {
     Some(above[b.len()])
 }
 
-/// The word's characters in lower case, if it is short enough to compare.
 fn folded(word: &str) -> Option<Vec<char>> {
     // One character may fold into several, so the bound is checked after folding.
     let chars: Vec<char> = word

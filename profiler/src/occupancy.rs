@@ -1,8 +1,7 @@
-//! How many blocks of a launch fit on one SM, and how many SMs it needs.
-//!
-//! The rule is that of NVIDIA's occupancy calculator; in this form it gave the same four limits and
-//! the same waves as Nsight Compute on 88 of 88 real launches (A6000, A30, H100, GB200, B200). It
-//! does not cover clusters: a tool's own limits, where stated, have precedence.
+//! How many blocks of a launch fit on one SM, and how many SMs it needs. The rule is that of
+//! NVIDIA's occupancy calculator; in this form it gave the same four limits and the same waves as
+//! Nsight Compute on 88 of 88 real launches (A6000, A30, H100, GB200, B200). It does not cover
+//! clusters: a tool's own limits, where stated, have precedence.
 
 /// The capacity of one SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Reader of Orion's kernel files.
 //!
-//! Orion (EuroSys'24; github.com/eth-easl/orion, `benchmarking/model_kernels`) describes a job by a
-//! file of comma-separated text without quoting: a header, then one row per launch, in order:
+//! Orion (EuroSys'24; github.com/eth-easl/orion, `benchmarking/model_kernels`) describes a job by
+//! comma-separated text without quoting: a header, then one row per launch, in order:
 //!
 //! ```text
 //! Name,Profile,Memory_footprint,SM_usage,Duration
@@ -9,13 +9,12 @@
 //! ```
 //!
 //! `Profile` is 1 for compute-bound, 0 for memory-bound, -1 for unknown. `SM_usage` is the number
-//! of SMs the launch needs on a V100; uncapped. `Duration` is in ns. `Memory_footprint` is 0 or 1
-//! in every published file and Orion never reads it: it is checked and dropped. Grid, block,
-//! registers and shared memory are absent, and names repeat over different launches.
-//!
-//! Orion's own loader splits at commas and trusts the rest. One published file
-//! (`profiling/postprocessing/profiles/resnet50_32_fb1_new`) has template names with commas in
-//! them; the end of such a name is ambiguous, so the file is refused, with the reason.
+//! of SMs needed on a V100; uncapped. `Duration` is in ns. `Memory_footprint` is 0 or 1 in every
+//! published file and Orion never reads it: it is checked and dropped. Grid, block, registers and
+//! shared memory are absent, and names repeat over different launches. Orion's own loader splits at
+//! commas and trusts the rest. One published file
+//! (`profiling/postprocessing/profiles/resnet50_32_fb1_new`) has template names with commas, whose
+//! end is ambiguous, so the file is refused, with the reason.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -51,7 +50,6 @@ pub struct Entry {
 }
 
 /// Reads the Orion kernel file at `path`: its launches in order, at least one.
-///
 /// # Errors
 /// Those of [`text::read_text`] and [`parse`].
 pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
@@ -59,7 +57,6 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
 }
 
 /// The launches in `text`, at least one. `path` is for messages.
-///
 /// # Errors
 /// The first error, with its place: header, number of fields, a value, no rows, or too many.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, Error> {
@@ -98,7 +95,6 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
-/// Checks that `line` has exactly the five columns, by name and in order.
 fn check_header(line: &str, path: &Path, number: usize) -> Result<(), Error> {
     let mut fields = 0;
     for (index, (column, field)) in fields_of(line).enumerate() {
@@ -184,7 +180,6 @@ fn parse_duration(field: &str) -> Option<u64> {
     in_range.then_some(nanoseconds as u64)
 }
 
-/// The likely reason for a row's wrong number of fields.
 fn count_reason(line: &str, count: usize) -> String {
     if count < COLUMNS.len() {
         return format!("{} missing", COLUMNS[count..].join(", "));
@@ -337,7 +332,6 @@ mod tests {
         }
     }
 
-    /// An error begins with the file's name, and an accepted file is within the limits.
     fn expect_read_or_refused(text: &str) -> Result<(), TestCaseError> {
         match parse(text, Path::new("f")) {
             Ok(entries) => {

@@ -66,7 +66,6 @@ pub const VERSION: u32 = 3;
 /// The version written where no class was estimated by name.
 const VERSION_WITHOUT_NAMES: u32 = 2;
 
-/// The accepted formats, in messages of [`Profile::load`].
 const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile\"`), a Pillion \
                         trace (first line `pillion-trace 1`) or an Orion kernel file (first line \
                         `Name,Profile,Memory_footprint,SM_usage,Duration`)";
@@ -84,8 +83,7 @@ pub struct Profile {
     pub measured: Option<Measured>,
     /// The requests of the job; `None` if none were distinguished.
     pub requests: Option<Requests>,
-    /// The kernels in order of first launch. In a profile that was read no two have the same (name,
-    /// mangled, grid, block, shared_bytes, operator).
+    /// In order of first launch. When read, no two with the same key (see the module's text).
     pub kernels: Vec<KernelProfile>,
 }
 
@@ -180,7 +178,6 @@ impl ClassRule {
         Self::Name,
     ];
 
-    /// The rules that a profile of `version` may have.
     fn of_version(version: u64) -> &'static [Self] {
         match Self::ALL.as_slice() {
             [until_2 @ .., _] if version < 3 => until_2,
@@ -206,7 +203,6 @@ impl ClassRule {
 
 impl Profile {
     /// Reads the Pillion profile at `path`.
-    ///
     /// # Errors
     /// Those of [`text::read_text`] and [`Profile::parse`].
     pub fn read(path: &Path) -> Result<Self, Error> {
@@ -214,7 +210,6 @@ impl Profile {
     }
 
     /// The Pillion profile in `text`. `path` is for messages.
-    ///
     /// # Errors
     /// The first error, with its place.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
@@ -223,10 +218,9 @@ impl Profile {
 
     /// Reads knowledge about kernels from the file at `path`, in the format of its content: a
     /// Pillion profile, a Pillion trace or an Orion kernel file, both with durations.
-    ///
     /// # Errors
-    /// Those of [`text::read_text`], the readers of the three formats, and [`Error::UnknownFormat`]
-    /// for anything else.
+    /// Those of [`text::read_text`], the three formats' readers, and [`Error::UnknownFormat`] for
+    /// others.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = text::read_text(path)?;
         let trace = match Format::detect(&text) {

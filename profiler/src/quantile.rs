@@ -1,7 +1,6 @@
-//! Nearest-rank quantiles: always a measured value, never an interpolated one.
-//!
-//! The q-quantile of n sorted values is the ⌈q·n⌉-th. It needs no interpolation rule, so two
-//! programs agree on it, and it does not flatter the tail of a small sample.
+//! Nearest-rank quantiles: always a measured value, never an interpolated one. The q-quantile of n
+//! sorted values is the ⌈q·n⌉-th: without an interpolation rule two programs agree on it, and it
+//! does not flatter the tail of a small sample.
 
 /// The nearest-rank quantile of `sorted` (ascending) at `per_mille` thousandths: 500 is the median,
 /// 950 p95, 990 p99. 0 is the least value; 1000 and above the greatest. `None` for no values.

@@ -11,16 +11,15 @@
 //!
 //! with D the bandwidth of device memory, C the clock, waves the rounds in which the grid's blocks
 //! run, and γ how much a kernel is bound by memory. Habitat takes γ from counted operations and
-//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). A profile has a class instead, from
-//! which γ follows here, with three readings of our own:
-//!
+//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). Here γ follows from the class, with
+//! three readings of our own:
 //! - `memory`: γ = 1, time goes with bandwidth alone. (Habitat also multiplies by the ratio of the
 //!   waves' sizes, so that more SMs with the same bandwidth make a small grid slower; left out.)
 //! - `compute`: γ = 0. A busy SM works through its blocks at its own rate however many are
 //!   resident, so a wave is a block on each SM, and C is clock × FP32 units of an SM.
 //! - `unknown`: the slower of the two, with waves of as many blocks as are resident and the clock
-//!   alone: such a kernel waits for latency, which more bandwidth or more units do not shorten. Too
-//!   high an expectation costs best-effort work a little, too low a one costs HP latency.
+//!   alone: such a kernel waits for latency, which more bandwidth or units do not shorten. Too high
+//!   an expectation costs best-effort work a little, too low a one costs HP latency.
 //!
 //! No launch is expected to end sooner than the peaks allow for its counted work. Every duration is
 //! therefore monotone: more SMs, a higher clock or more bandwidth never make it longer; and on a
@@ -28,12 +27,12 @@
 //!
 //! The SM need follows from the occupancy of the other architecture, where the calculator
 //! reproduces the measurement on the first. Classes are judged anew: by the throughputs, each in
-//! percent of the other GPU's peak (that of level 2 caches is assumed to go with bandwidth), or by
-//! its ridge where the roofline decided. Scaled values are less certain than measured ones; their
-//! rule is [`ClassRule::Scaled`]. Habitat's published average error, over whole training iterations
-//! on six GPUs and with learnt models for what libraries choose by architecture, is 11.8 %;
-//! `tests/scaling.rs` has kernels that ran on several GPUs. A library's different implementation on
-//! another architecture has another name there, and is not found in the profile at all.
+//! percent of the other GPU's peak (L2's is assumed to go with bandwidth), or by its ridge where
+//! the roofline decided. Scaled values are less certain; their rule is [`ClassRule::Scaled`].
+//! Habitat's published average error, over whole training iterations on six GPUs and with learnt
+//! models for what libraries choose by architecture, is 11.8 %; `tests/scaling.rs` has kernels that
+//! ran on several GPUs. A library's different implementation on another architecture has another
+//! name, and is not found in the profile.
 
 use std::fmt;
 
@@ -196,7 +195,6 @@ impl Gpu {
     }
 }
 
-/// The law's figures of a GPU.
 struct Figures {
     sms: u32,
     /// MHz.
@@ -241,7 +239,6 @@ pub fn scale(mut profile: Profile, to: &Gpu) -> (Profile, Fit) {
     (profile, fit)
 }
 
-/// The law from `profile`'s GPU to `to`, where needed and its figures are known.
 fn law(profile: &Profile, to: &Gpu) -> (Option<Law>, Fit) {
     let from = Gpu::of_profile(profile);
     if from.is_like(to) {
@@ -275,7 +272,6 @@ fn law(profile: &Profile, to: &Gpu) -> (Option<Law>, Fit) {
     }
 }
 
-/// The sum of the medians of a request's launches.
 fn order_ns(profile: &Profile) -> f64 {
     let median = |index: usize| {
         profile
@@ -299,7 +295,6 @@ struct Law {
 }
 
 impl Law {
-    /// Turns `kernel` into its expectation on the other GPU.
     fn scale(&self, kernel: &mut KernelProfile) {
         let blocks_before = kernel.evidence.blocks_per_sm;
         let blocks_after = self.blocks_per_sm(kernel);
@@ -437,7 +432,6 @@ impl Law {
     }
 }
 
-/// The class of a kernel whose evidence is scaled.
 fn judged(
     kernel: &KernelProfile,
     ridge_side: Option<(ResourceClass, ResourceClass)>,

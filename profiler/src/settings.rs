@@ -1,13 +1,10 @@
-//! Settings in TOML, read by serde, with the place of every fault.
+//! Settings in TOML, read by serde, with the place of every fault. A daemon's configuration and a
+//! simulator's scenario are structs that serde fills. Serde stops at the first mistake, so a
+//! [`Reader`] removes the key there and reads again, to report all unreadable keys and values at
+//! once. The owner of the struct then checks combinations of individually valid values.
 //!
-//! A daemon's configuration and a simulator's scenario are structs that serde fills. Serde stops at
-//! the first mistake, so a [`Reader`] removes the key at that place and reads again: all unreadable
-//! keys and values are reported at once. The owner of the struct checks combinations afterwards, on
-//! a file whose values are individually valid.
-//!
-//! Serde's messages are reworded:
-//! `poll_us is 5; must be a whole number from 10 to 1000; nearest is 10`. A message of our own
-//! `Deserialize` with `, expected …` is reworded, too.
+//! Serde's messages are reworded: `poll_us is 5; must be a whole number from 10 to 1000; nearest is
+//! 10`; so is a message of our own `Deserialize` with `, expected …`.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -38,7 +35,6 @@ const NO_WORD: &str = "wanted ";
 /// The start of serde's message about a missing key, before its name.
 const MISSING: &str = "missing field `";
 
-/// Serde's and toml's words for types, and ours.
 const TYPES: [(&str, &str); 4] = [
     ("a boolean", "true or false"),
     ("a sequence", "a list"),
@@ -111,7 +107,6 @@ impl<'t> Reader<'t> {
     }
 
     /// The result, or all faults in the order of the files, without duplicates.
-    ///
     /// # Errors
     /// There was a fault.
     pub fn finish<T>(mut self, read: Option<T>) -> Result<T, Vec<Fault>> {
@@ -212,7 +207,6 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The name of a document as a table.
 const WHOLE: &str = "the file";
 
 /// The place of a fault in the file: a table, a key in that, and its value as a table.
@@ -274,7 +268,6 @@ fn take_out<'i>(
     Some([header(name), key, value])
 }
 
-/// What precedes the nearest valid value in a message.
 const NEAREST: &str = "; nearest is ";
 
 /// The end of a message with the nearest valid value, if one is near.
@@ -323,7 +316,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
 }
 
 /// For a field that is a list of tables.
-///
 /// # Errors
 /// The value is something else, or one of them is invalid.
 pub fn tables<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
@@ -349,7 +341,6 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, M
 }
 
 /// For a field that is a whole number from `LEAST` to `MOST`.
-///
 /// # Errors
 /// The value is another.
 pub fn whole<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
@@ -372,7 +363,6 @@ impl<'de, const MOST: u64> Deserialize<'de> for Decimal<MOST> {
 }
 
 /// For a field that is a number above 0 and at most `MOST`.
-///
 /// # Errors
 /// The value is another.
 pub fn decimal<'de, D, const MOST: u64>(deserializer: D) -> Result<f64, D::Error>
@@ -383,7 +373,6 @@ where
 }
 
 /// A number in `range`, whole or with a fraction.
-///
 /// # Errors
 /// The value is another.
 pub fn number<'de, D>(deserializer: D, range: RangeInclusive<f64>) -> Result<f64, D::Error>
@@ -449,7 +438,6 @@ impl Visitor<'_> for Number {
 }
 
 /// A text's value by `parse`, whose error is the nearest valid text; `wanted` is for messages.
-///
 /// # Errors
 /// The value is no text, or `parse` refuses it.
 pub fn text<'de, D, T, P>(deserializer: D, wanted: &str, parse: P) -> Result<T, D::Error>
@@ -485,7 +473,6 @@ impl<T, P: FnOnce(&str) -> Result<T, Option<String>>> Visitor<'_> for Text<'_, P
 }
 
 /// One of `words`, as its index, for enums whose words serde cannot know.
-///
 /// # Errors
 /// The value is none of them.
 pub fn word<'de, D: Deserializer<'de>>(deserializer: D, words: &[&str]) -> Result<usize, D::Error> {

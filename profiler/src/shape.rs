@@ -40,10 +40,8 @@ pub struct Shape {
     pub bandwidth_demand: f32,
 }
 
-/// The shape for a kernel that needs `sm_needed` SMs (uncapped: more than the device has means
-/// several waves) and lasts `duration_ns` alone on [`ORION_DEVICE`].
-///
-/// `sm_needed` is clamped to 1..=[`SM_NEEDED_MAX`].
+/// The shape for a kernel that needs `sm_needed` SMs (clamped to 1..=[`SM_NEEDED_MAX`]; more than
+/// the device has: several waves) and lasts `duration_ns` alone on [`ORION_DEVICE`].
 #[must_use]
 pub fn shape_for(class: ResourceClass, sm_needed: u32, duration_ns: u64) -> Shape {
     let sm_needed = sm_needed.clamp(1, SM_NEEDED_MAX);

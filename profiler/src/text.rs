@@ -1,6 +1,5 @@
-//! From a path to text: bounded reading, UTF-8, and recognition of formats by content.
-//!
-//! Orion's file names have no extension: the first line that is not blank or a comment decides.
+//! From a path to text: bounded reading, UTF-8, and recognition of formats by content. Orion's
+//! names have no extension: the first line that is not blank or a comment decides.
 
 use std::fs::File;
 use std::io::Read;
@@ -41,7 +40,6 @@ impl Format {
         }
     }
 
-    /// Its name in messages.
     pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::Orion => "an Orion kernel file",
@@ -61,7 +59,6 @@ pub(crate) fn looks_like(text: &str) -> String {
 }
 
 /// The whole file as text.
-///
 /// # Errors
 /// [`Error::Unreadable`], [`Error::TooLong`], [`Error::NotText`].
 pub fn read_text(path: &Path) -> Result<String, Error> {
@@ -83,7 +80,6 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
 }
 
 /// `bytes` as text, without the byte-order mark of some editors. `path` is for the message.
-///
 /// # Errors
 /// [`Error::NotText`] with the first byte that is not UTF-8.
 pub fn decode<'a>(bytes: &'a [u8], path: &Path) -> Result<&'a str, Error> {
@@ -112,7 +108,6 @@ fn starts_toml(line: &str) -> bool {
     }
 }
 
-/// The first line that is neither blank nor a comment, trimmed.
 fn first_line(text: &str) -> Option<&str> {
     text.lines()
         .map(str::trim)
@@ -146,7 +141,6 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_control) && name.trim() == name
 }
 
-/// The requirement of [`is_name`], for messages.
 pub(crate) const NAME_EXPECTED: &str =
     "a name: not empty, without control characters and without spaces at its ends";
 

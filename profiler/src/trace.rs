@@ -44,7 +44,6 @@ pub const FORMAT: &str = "pillion-trace";
 /// The version of the trace format that is read and written.
 pub const VERSION: u32 = 1;
 
-/// The accepted formats, in messages of [`Trace::parse`].
 const ACCEPTED: &str = "a Pillion trace (first line `pillion-trace 1`) or an Orion kernel file \
                         (first line `Name,Profile,Memory_footprint,SM_usage,Duration`)";
 
@@ -91,7 +90,6 @@ pub struct TraceKernel {
 
 impl Trace {
     /// Reads the trace at `path`: a Pillion trace or an Orion kernel file, recognised by content.
-    ///
     /// # Errors
     /// Those of [`text::read_text`] and [`Trace::parse`].
     pub fn read(path: &Path) -> Result<Self, Error> {
@@ -99,7 +97,6 @@ impl Trace {
     }
 
     /// The trace in `text`, of either format. `path` is for messages.
-    ///
     /// # Errors
     /// [`Error::UnknownFormat`], or the first error, with its place.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
@@ -167,7 +164,6 @@ impl Trace {
     }
 }
 
-/// The identity that makes rows of an Orion file launches of one kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity<'a> {
     name: &'a str,

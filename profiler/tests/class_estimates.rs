@@ -2,10 +2,9 @@
 //!
 //! Each recording is scored as seen by an import, with durations, and by the interposer, with names
 //! and shapes. The class of a launch is *right* if it was measured; *harmful* if the opposite was,
-//! as two contending kernels then go together; and *slow* if the measured class is unknown, because
-//! an allowed pair is then held. Results: `docs/formats.md`.
-//!
-//! The files are not part of the repository (`testing::data`); every file in the folder is scored.
+//! as two contending kernels then go together; *slow* if the measured class is unknown, as an
+//! allowed pair is then held. Results: `docs/formats.md`. The files, all scored, are not part of
+//! the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -75,7 +74,6 @@ impl Score {
         }
     }
 
-    /// The right share of what is classed, percent; 100 of nothing.
     fn right_pct(self) -> f64 {
         match self.classed {
             0 => 100.0,
@@ -83,7 +81,6 @@ impl Score {
         }
     }
 
-    /// A share of all time, percent.
     fn pct(self, ns: u64) -> f64 {
         ns as f64 * 100.0 / self.all.max(1) as f64
     }
@@ -103,12 +100,9 @@ impl Score {
     }
 }
 
-/// The input of an estimate.
 #[derive(Clone, Copy, PartialEq)]
 enum View {
-    /// Names, SM needs and durations.
     Import,
-    /// Names and SM needs.
     Interposer,
 }
 
@@ -156,7 +150,6 @@ fn is_real(entries: &[Entry]) -> bool {
         .any(|entry| entry.duration_ns >= DURATION_NS_MIN)
 }
 
-/// Fails if a row of a documented recording or family is missing in `docs/formats.md`.
 fn assert_documented(row: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
     let docs = fs::read_to_string(path).expect("there");
@@ -229,7 +222,6 @@ fn the_bounds_do_not_hang_on_where_a_launch_counts_as_small() {
     }
 }
 
-/// The least number of recordings for a stated confidence.
 const RECORDINGS_MIN: usize = 2;
 
 #[derive(Default)]
@@ -249,7 +241,6 @@ impl Recorded {
         )
     }
 
-    /// The least right share with one recording left out.
     fn least_right_pct(&self) -> f64 {
         let names = self.by_recording.keys();
         let rests = names.map(|out| {

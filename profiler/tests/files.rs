@@ -8,7 +8,6 @@ fn in_repository(path: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The fenced blocks of the formats' documentation.
 fn documented_examples() -> Vec<String> {
     let path = in_repository("docs/formats.md");
     let text = std::fs::read_to_string(path).expect("the document is in the repository");

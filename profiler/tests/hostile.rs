@@ -1,8 +1,7 @@
-//! Parsers accept any input: arbitrary bytes, and valid files with a few bytes changed.
-//!
-//! A file comes from whoever set an environment variable. Whatever its content, the reading process
-//! must go on: a result or an error, no panic, and no error without the file's name. An accepted
-//! file must survive being written and read again.
+//! Parsers accept any input: arbitrary bytes, and valid files with a few bytes changed. A file
+//! comes from the setter of an environment variable: whatever its content, the reading process goes
+//! on, with a result or an error that names the file, and no panic. An accepted file survives
+//! writing and rereading.
 
 use std::path::Path;
 
@@ -18,14 +17,12 @@ void at::native::vectorized_elementwise_kernel,-1,0,1,3136
 Conv,0,0,9000,10.5
 ";
 
-/// Both of our formats, written from a trace, as valid files.
 fn valid_files() -> [String; 3] {
     let trace = Trace::parse(ORION, Path::new(PATH)).expect("right");
     let profile = Profile::from_trace(&trace);
     [ORION.to_owned(), trace.write(), profile.write()]
 }
 
-/// Every parser over `bytes`.
 fn feed(bytes: &[u8]) -> Result<(), TestCaseError> {
     let path = Path::new(PATH);
     let names_file = |error: profiler::Error| {
@@ -67,7 +64,6 @@ enum Change {
     Replace(u8),
     Insert(Vec<u8>),
     Remove(usize),
-    /// Repeats the text before the place.
     Repeat(usize),
     Truncate,
 }

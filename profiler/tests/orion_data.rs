@@ -1,7 +1,6 @@
 //! Orion's published files, read in place: counts, sums and classes against figures computed
-//! independently of this crate, and every file through every format.
-//!
-//! The files are not part of the repository (`testing::data`).
+//! independently of this crate, and every file through every format. The files are not part of the
+//! repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -15,7 +14,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// One file of `orion/model_kernels`.
 struct Expected {
     file: &'static str,
     launches: usize,

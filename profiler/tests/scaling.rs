@@ -1,9 +1,8 @@
-//! The law of scaling against kernels measured on several GPUs.
-//!
-//! The times are NVBench's (cold, GPU) of the repository
-//! `R100001/Programming-Massively-Parallel-Processors`, folder `Performance-Tests-NvBench`, with
-//! its output about the GPUs: array addition, coalesced or not, and image convolution with blocks
-//! of 16 × 16. It states the additions' share of the bandwidth. One executable ran on all.
+//! The law of scaling against kernels measured on several GPUs. The times are NVBench's (cold, GPU)
+//! of the repository `R100001/Programming-Massively-Parallel-Processors`, folder
+//! `Performance-Tests-NvBench`, with its output about the GPUs: array addition, coalesced or not,
+//! and image convolution with blocks of 16 × 16. It states the additions' share of the bandwidth.
+//! One executable ran on all.
 
 use std::path::Path;
 
@@ -32,7 +31,6 @@ fn rtx_3080() -> Gpu {
     gpu("NVIDIA GeForce RTX 3080", 68, 1725, 760, (8, 6))
 }
 
-/// The expected duration on `to` of a kernel of `ns` on `from`, as a share of `measured_ns`.
 fn expected_of_measured(
     class: &str,
     grid: u32,

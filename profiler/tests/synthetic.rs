@@ -1,8 +1,7 @@
-//! The synthetic traces of `examples/traces`, and their generator.
-//!
-//! With them tests replay something short without measured data. They are invented: shaped like an
-//! inference request and a training iteration, measured on nothing, and labelled so in the files.
-//! `PILLION_REGENERATE=1 cargo test -p pillion-profiler --test synthetic` rewrites them.
+//! The synthetic traces of `examples/traces`, and their generator. With them tests replay something
+//! short without measured data. They are invented: shaped like an inference request and a training
+//! iteration, measured on nothing, and labelled so in the files. `PILLION_REGENERATE=1 cargo test
+//! -p pillion-profiler --test synthetic` rewrites them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,6 @@ use ResourceClass::{Compute, Memory, Unknown};
 
 type Step = (&'static str, ResourceClass, u32, u64);
 
-/// The label, after the first line of each file.
 const LABEL: &str = "\
 # SYNTHETIC: invented for tests, measured on no device. Made by profiler/tests/synthetic.rs.
 ";
@@ -49,7 +47,6 @@ fn inference() -> Trace {
     trace("infer", steps)
 }
 
-/// A layer's forward launches in each stage.
 const FORWARD: [[Step; 4]; 4] = [
     [
         ("conv_fwd", Compute, 392, 340),
@@ -77,7 +74,6 @@ const FORWARD: [[Step; 4]; 4] = [
     ],
 ];
 
-/// A layer's backward launches in each stage.
 const BACKWARD: [[Step; 5]; 4] = [
     [
         ("relu_bwd", Memory, 320, 150),
@@ -132,7 +128,6 @@ fn training() -> Trace {
     trace("train", forward.chain(backward).chain(update))
 }
 
-/// The trace of `steps`, whose names mark them as synthetic.
 fn trace(job: &str, steps: impl Iterator<Item = Step>) -> Trace {
     let entry = |(name, class, sm_needed, duration_us): Step| Entry {
         name: format!("synthetic_{job}_{name}"),

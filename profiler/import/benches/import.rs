@@ -1,8 +1,6 @@
-//! Time and memory of imports, on generated files.
-//!
-//! `cargo bench -p pillion-import` measures a 100 000-launch export of Nsight Systems and a 35 MB
-//! trace of PyTorch; `-- --large` adds a trace of 1 GB. Each import runs in its own process, so
-//! that its peak memory is its own.
+//! Time and memory of imports, on generated files. `cargo bench -p pillion-import` measures a 100
+//! 000-launch export of Nsight Systems and a 35 MB trace of PyTorch; `-- --large` adds a trace of 1
+//! GB. Each import runs in its own process, so that its peak memory is its own.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -40,7 +38,6 @@ fn main() {
     }
 }
 
-/// Imports the file in a process of its own, and prints the least time and the most memory.
 fn measure(name: &str, path: &Path, rounds: usize) {
     let mut results = Vec::new();
     for _ in 0..rounds {
@@ -71,7 +68,6 @@ fn measure(name: &str, path: &Path, rounds: usize) {
     );
 }
 
-/// Prints microseconds, KiB and launches.
 fn import_one(path: &Path) {
     let clock = Clock::monotonic();
     let begun_ns = clock.now_ns();
@@ -92,7 +88,6 @@ fn import_one(path: &Path) {
     println!("{us} {kib} {launches} {bytes}");
 }
 
-/// An export with 500 kernels and shapes.
 fn write_export(path: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(path)?;
     connection.execute_batch(

@@ -60,7 +60,6 @@ pub fn check(profile: &Profile) -> Vec<String> {
     doubts
 }
 
-/// The share of the profile's time, percent, and the number, of the selected kernels.
 fn share_of(profile: &Profile, is_meant: &dyn Fn(&KernelProfile) -> bool) -> (f64, usize) {
     let sum = |kernels: &mut dyn Iterator<Item = &KernelProfile>| {
         kernels

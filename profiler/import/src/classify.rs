@@ -1,26 +1,24 @@
 //! The resource class of a kernel, by rules, of which the first applicable one decides.
 //!
 //! For sharing a GPU, the resources matter for which two jobs contend: the SMs' execution units,
-//! device memory and the level 2 cache. The level 1 caches belong to an SM, so a kernel that
-//! saturates its own L1 does not disturb a neighbour: the tools' "memory throughput", the busiest
-//! of L1, L2 and device memory, is no measure of that. A real `matmul_kernel` on an H100 shows SM
-//! 66 %, memory 99 %, device memory 16 %: bound by its L1, and for sharing it is `compute`.
-//!
+//! device memory and the level 2 cache. A kernel that saturates its own SM's L1 does not disturb a
+//! neighbour: the tools' "memory throughput", the busiest of L1, L2 and device memory, is no
+//! measure of that. A real `matmul_kernel` on an H100 shows SM 66 %, memory 99 %, device memory 16
+//! %: bound by its L1, and for sharing it is `compute`.
 //! 1. `throughput`: SM % and DRAM % or L2 % are known. Shared memory traffic is the greater of DRAM
-//!    and L2. The greater of the two, if it reached [`BOUND_PCT`], names the class. Where only one
-//!    of the two sides was counted, that names it if it reached the line. Orion (EuroSys'24) draws
-//!    the same line, in the same way.
+//!    and L2. The greater of the two sides, if it reached [`BOUND_PCT`], names the class; so does
+//!    the only counted side. Orion (EuroSys'24) draws the same line, in the same way.
 //! 2. `roofline`: floating-point operations and bytes were counted. Above the ridge `compute`,
 //!    below it `memory`; but not where the throughputs are known and the deciding one is below
-//!    [`BUSY_PCT`]: such a kernel waits for latency, not for a resource. The counters lack
-//!    operations of tensor cores; where their pipes were busy, this rule is not used.
+//!    [`BUSY_PCT`]: such a kernel waits for latency. The counters lack operations of tensor cores;
+//!    where their pipes were busy, this rule is not used.
 //! 3. `vendor`: only the tool's two throughputs are known. As Nsight Compute judges: if both are
 //!    below [`BOUND_PCT`], nothing bounds the kernel; if one is greater by [`VENDOR_GAP_PCT`], that
 //!    does. A kernel with low measured throughputs stays `unknown`, by `throughput` or `vendor`.
 //! 4. `estimated`: no counters, but the shapes of the operator's tensors, or the sizes of the call:
 //!    operations ÷ bytes against the ridge of the device, or of GPUs
-//!    ([`profiler::family::Intensity`]). They do not apply to a kernel that only surrounds a
-//!    product or convolution (change of layout, bias, sum of partial products); its name does.
+//!    ([`profiler::family::Intensity`]). A kernel that only surrounds a product or convolution
+//!    (change of layout, bias, sum of partial products) is judged by its name instead.
 //! 5. `name`: the family of its name ([`profiler::family`]).
 //! 6. `unknown`.
 
@@ -104,8 +102,7 @@ pub fn by_name(
     }
 }
 
-/// Whether a kernel of that name is known not to do the operations of a product or convolution: a
-/// library launches it before or after that.
+/// Whether the name shows that the kernel only runs before or after a product or convolution.
 fn is_around_a_product(name: &str) -> bool {
     rule_of(name).is_some_and(|rule| {
         !matches!(
@@ -191,7 +188,6 @@ fn by_shapes(work: &Work, ridge: Ridge) -> Verdict {
     (class, ClassRule::Estimated)
 }
 
-/// A kernel with low measured throughputs: unknown, by measurement.
 fn unbound(counters: &Counters) -> Option<Verdict> {
     counters.compute_pct?;
     let rule = match (shared_memory_pct(counters), counters.memory_pct) {
@@ -338,7 +334,6 @@ mod tests {
                 (Class::Memory, Name),
             ),
             ((Class::Unknown, Unknown), "f", (Class::Unknown, Unknown)),
-            // Measured, and bound by nothing.
             (
                 (Class::Unknown, Throughput),
                 "softmax",

@@ -69,7 +69,6 @@ impl Row<'_> {
     }
 }
 
-/// A kernel's key in a profile.
 type Key<'a> = (&'a str, [u32; 3], [u32; 3], u32, Option<&'a Operator>);
 
 fn key(kernel: &KernelProfile) -> Key<'_> {
@@ -78,8 +77,7 @@ fn key(kernel: &KernelProfile) -> Key<'_> {
     (&kernel.name, grid, block, kernel.shared_bytes, operator)
 }
 
-/// Every kernel and shape of the two profiles, the greatest impact first. A median that changed by
-/// `threshold_pct` or less counts as the same.
+/// All kernels and shapes, greatest impact first. Medians within `threshold_pct` count as the same.
 #[must_use]
 pub fn compare<'a>(before: &'a Profile, after: &'a Profile, threshold_pct: f64) -> Vec<Row<'a>> {
     let old: HashMap<Key<'a>, &'a KernelProfile> = before
@@ -129,7 +127,6 @@ mod tests {
 
     use super::{Change, compare};
 
-    /// A profile of kernels by name, median and count.
     fn profile(kernels: &[(&str, u64, u64)]) -> Profile {
         let mut text =
             "format = \"pillion-profile\"\nversion = 2\ngpu = \"T4\"\nsources = []\n".to_owned();

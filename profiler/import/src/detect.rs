@@ -71,7 +71,6 @@ impl Format {
 }
 
 /// The format of the file at `path`; for a file compressed with gzip, that of its content.
-///
 /// # Errors
 /// [`Error::Unreadable`], and [`Error::Damaged`] for a compressed file.
 pub fn detect(path: &Path) -> Result<Format, Error> {
@@ -88,10 +87,8 @@ pub fn detect(path: &Path) -> Result<Format, Error> {
     }
 }
 
-/// The file of a Parquet export with a row for each launch.
 const PARQUET_OF_KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL.parquet";
 
-/// First bytes that identify a format, and its name if it is not supported.
 const MAGICS: [(&[u8], &str); 7] = [
     (b"ARROW1", "Arrow"),
     (b"\x89HDF", "HDF5"),
@@ -114,7 +111,6 @@ pub fn of_head(head: &[u8]) -> Format {
     if head.starts_with(b"NVR\0") {
         return Format::NcuReport;
     }
-    /// Where a tar archive has its mark.
     const USTAR: std::ops::Range<usize> = 257..262;
     if head.get(USTAR).is_some_and(|mark| mark == b"ustar") {
         return Format::Archive;
@@ -198,7 +194,6 @@ fn starts_nsys_stats(line: &str) -> bool {
         return false;
     };
     let is_of_kernels = rest.contains("Kernel Name");
-    // Names of columns without their units, in any order.
     let has = |name: &str| {
         let mut names = line.split(',').filter_map(|cell| cell.split('(').next());
         names.any(|found| found.trim() == name)

@@ -1,7 +1,5 @@
-//! Why a file gives no profile, and the remedy.
-//!
-//! Every variant is one cause; its message is one line that names the file, states the finding, and
-//! ends in the remedy. Importing programs match on the variant.
+//! Why a file gives no profile, and the remedy. Every variant is one cause; its message is one line
+//! that names the file, states the finding, and ends in the remedy. Importing programs match on it.
 
 use std::path::{Path, PathBuf};
 
@@ -175,7 +173,6 @@ pub enum Error {
     Profiler(Box<profiler::Error>),
 }
 
-/// Constructors of common errors.
 impl Error {
     pub(crate) fn unreadable(path: &Path, source: std::io::Error) -> Self {
         Self::Unreadable {
@@ -246,11 +243,9 @@ impl From<profiler::Error> for Error {
     }
 }
 
-/// The remedy for a truncated export of Nsight Systems.
 pub(crate) const EXPORT_AGAIN: &str =
     "export it again with `nsys export --type sqlite`, and copy the whole file";
 
-/// Most characters of another library's message.
 const REASON_CHARS_MAX: usize = 200;
 
 /// Another library's message, as one line of bounded length: it may quote the file.

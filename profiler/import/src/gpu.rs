@@ -1,8 +1,6 @@
-//! The GPU of a file's launches: its description, compared with the device table.
-//!
-//! Files are wrong in known ways: under an MPS limit or in a MIG slice the driver reports the
-//! share, not the GPU; a report of a Turing board stated 0 blocks per SM. Values are therefore
-//! compared with the device table, differences reported, and impossible values ignored.
+//! The GPU of a file's launches, compared with the device table. Files are wrong in known ways:
+//! under an MPS limit or in a MIG slice the driver reports the share, not the GPU; a report of a
+//! Turing board stated 0 blocks per SM. So differences are reported, and impossible values ignored.
 
 use devices::Device;
 
@@ -60,8 +58,7 @@ impl Gpu {
         devices::model_of(self.name.as_deref()?)
     }
 
-    /// A model of the device table with the same chip, where the table lacks this GPU but has
-    /// another board with it: SMs are comparable, memory is not.
+    /// Another board of the device table with the same chip: SMs are comparable, memory is not.
     #[must_use]
     pub fn relative(&self) -> Option<&'static Device> {
         devices::relative_of(self.name.as_deref()?)

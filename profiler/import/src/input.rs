@@ -1,7 +1,6 @@
-//! From a path to bytes or lines: gzip, encodings, and the bound on input.
-//!
-//! No file is read whole: any length is read in pieces, and a bomb (a small compressed file with
-//! huge content) stops at [`Limits::bytes_max`](crate::Limits).
+//! From a path to bytes or lines: gzip, encodings, and the bound on input. No file is read whole:
+//! any length is read in pieces, and a bomb (a small compressed file with huge content) stops at
+//! [`Limits::bytes_max`](crate::Limits).
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,7 +12,6 @@ use flate2::bufread::MultiGzDecoder;
 use crate::error::Error;
 use crate::limits::LINE_BYTES_MAX;
 
-/// The size of a read.
 const PIECE_BYTES: usize = 64 << 10;
 
 pub(crate) struct Input {
@@ -25,7 +23,6 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens the file at `path`; at most `limit` bytes of its content will be read.
     pub(crate) fn open(path: &Path, limit: u64) -> Result<Self, Error> {
         let unreadable = |source| Error::unreadable(path, source);
         let file = File::open(path).map_err(unreadable)?;
@@ -80,7 +77,6 @@ impl Input {
     }
 }
 
-/// Marks a crossed limit, inside an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("longer than the limit")]
 struct TooLong;
@@ -104,7 +100,6 @@ pub(crate) struct Lines {
     text: String,
     start: usize,
     is_at_end: bool,
-    /// Returned lines.
     number: usize,
     raw: Vec<u8>,
 }
@@ -163,7 +158,6 @@ impl Lines {
         Ok(Some((self.number, line.strip_suffix('\r').unwrap_or(line))))
     }
 
-    /// Bytes of content read so far.
     pub(crate) fn position(&self) -> u64 {
         self.input.position()
     }
@@ -218,7 +212,6 @@ pub(crate) fn fields(line: &str) -> Vec<String> {
     }
 }
 
-/// The field after an opening quote, and the rest from the next comma on.
 fn quoted_field(quoted: &str) -> (String, &str) {
     let mut field = String::new();
     let mut rest = quoted;

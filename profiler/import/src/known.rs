@@ -1,6 +1,5 @@
-//! Files with judged kernels: profiles and traces of Pillion, kernel files of Orion.
-//!
-//! They can be joined with profilers' files, and two profiles with each other.
+//! Files with judged kernels: profiles and traces of Pillion, kernel files of Orion. They can be
+//! joined with profilers' files, and two profiles with each other.
 
 use std::path::Path;
 use std::sync::Arc;

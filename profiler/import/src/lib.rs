@@ -1,7 +1,5 @@
-//! Makes a Pillion profile from files of Nsight Systems, Nsight Compute and PyTorch.
-//!
-//! Three steps, each in its own module and independent of the next:
-//!
+//! Makes a Pillion profile from files of Nsight Systems, Nsight Compute and PyTorch. Three steps,
+//! each in its own module and independent of the next:
 //! 1. [`detect`](mod@detect) recognises a file's format by its content; one reader per format turns
 //!    it into a [`Source`]: launches, their kernels, and the GPUs they ran on ([`source`]). A
 //!    reader reports what the file states and judges nothing. Its [`Error`]s state the remedy.
@@ -9,13 +7,12 @@
 //!    quantiles, blocks per SM ([`occupancy`]) and class ([`classify`](mod@classify)).
 //! 3. [`profiler::Profile::write`] writes it.
 //!
-//! Files come from other people and other machines, so they are untrusted: no unsafe code, no panic
-//! on any input, a bound on everything that is kept ([`limits`]). They also carry private data
+//! Files come from other people and machines, so they are untrusted: no unsafe code, no panic on
+//! any input, a bound on everything that is kept ([`limits`]). They also carry private data
 //! (environment, user and host names, command lines): readers request named columns and keys only,
-//! and nothing else reaches a profile.
-//!
-//! This is a crate of its own because `profiler` is linked into the library that is preloaded into
-//! other people's programs: SQLite, gzip and JSON have no place there. Only `cli` depends on it.
+//! and nothing else reaches a profile. `profiler` is linked into the library that is preloaded into
+//! other people's programs, where SQLite, gzip and JSON have no place; so this is a crate of its
+//! own, and only `cli` depends on it.
 //!
 //! Units: times are nanoseconds (`_ns`), sizes bytes (`_bytes`), ratios percent of a peak (`_pct`).
 
@@ -61,10 +58,8 @@ pub struct Context<'a> {
 }
 
 /// Reads the file at `path`, of any supported format.
-///
 /// # Errors
-/// The file is unreadable, has no supported format, or has nothing to import; see the variants of
-/// [`Error`].
+/// Unreadable, no supported format, or nothing to import: see the variants of [`Error`].
 pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     match detect(path)? {
         Format::NsysSqlite => nsys_sqlite::read(path, context),

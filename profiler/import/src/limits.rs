@@ -1,7 +1,5 @@
-//! Bounds on input and on what is kept.
-//!
-//! The bounds are generous compared with real files (named where there is one) and small compared
-//! with a machine's memory, so that a file made to exhaust it is refused.
+//! Bounds on input and on what is kept: generous compared with real files (named where there is
+//! one) and small compared with a machine's memory, so that a file made to exhaust it is refused.
 
 /// Configurable bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

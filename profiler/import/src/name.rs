@@ -1,10 +1,8 @@
-//! Names of kernels, and the part of a name on which two tools agree.
-//!
-//! A kernel has a mangled name (the driver's, exact), a demangled one (for display) and a base name
-//! (the function alone, without namespaces, template arguments and parameters). Demanglers differ:
-//! NVIDIA's tools print `<unnamed>::f<(bool)0>`, PyTorch's prints
-//! `(anonymous namespace)::f<false>`. They agree on the base name, so files of different tools are
-//! joined by base name and shape.
+//! Names of kernels, and the part of a name on which two tools agree. A kernel has a mangled name
+//! (the driver's, exact), a demangled one (for display) and a base name (the function alone,
+//! without namespaces, template arguments and parameters). Demanglers differ: NVIDIA's tools print
+//! `<unnamed>::f<(bool)0>`, PyTorch's `(anonymous namespace)::f<false>`. They agree on the base
+//! name, so files of different tools are joined by base name and shape.
 
 use std::sync::Arc;
 
@@ -24,8 +22,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names of a kernel that a file calls `text`, demangled or not. `None` if nothing remains
-    /// after cleaning ([`clean`]).
+    /// A kernel's names from a file's `text`, demangled or not. `None` if [`clean`] leaves nothing.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let shown = clean(text)?;
@@ -46,8 +43,7 @@ impl Names {
     }
 }
 
-/// `text` as one line without control characters and spaces at its ends, as profiles require;
-/// `None` if nothing remains. Names are truncated at [`NAME_BYTES_MAX`].
+/// `text` as profiles require: one trimmed line, no control characters, at most [`NAME_BYTES_MAX`].
 #[must_use]
 pub fn clean(text: &str) -> Option<Arc<str>> {
     let mut end = text.len().min(NAME_BYTES_MAX);

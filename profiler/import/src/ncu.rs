@@ -1,6 +1,5 @@
-//! Readers of Nsight Compute's output: comma-separated text of all versions, and its own reports.
-//!
-//! Both end in [`metrics`]: a launch's named counters in base units, and its kernel and GPU.
+//! Readers of Nsight Compute's output: CSV of all versions, and its own reports. Both end in
+//! [`metrics`]: a launch's named counters in base units, and its kernel and GPU.
 
 pub(crate) mod csv;
 mod metrics;
@@ -16,7 +15,6 @@ use crate::name::Names;
 use crate::source::{Kernel, Launch, SourceBuilder};
 use metrics::Values;
 
-/// A measured launch, before it becomes part of a source.
 struct Measured {
     names: Names,
     /// From the columns, where present; else from counters.

@@ -1,15 +1,12 @@
 //! Reader of the SQLite databases of `nsys export --type sqlite`.
 //!
 //! Schemas changed often (none, 2.x … 3.24 seen, from 2020 to 2026): tables appear only when they
-//! have rows, and columns come and go in any order. Every column is therefore requested by name,
-//! and a missing one is an unstated value.
-//!
-//! These databases hold the profiled program's whole environment, its output, user and host names.
-//! Only the columns named here are read, and of strings only names of kernels and ranges.
-//!
-//! The file is opened read-only and as immutable, so that nothing is written beside it, whoever
-//! owns it. It may have been made by anyone: only plain tables are read (a view could compute
-//! forever), and functions in the schema are not trusted.
+//! have rows, and columns come and go in any order. So every column is requested by name, and a
+//! missing one is an unstated value. These databases hold the profiled program's whole environment,
+//! its output, user and host names; only the columns named here are read, and of strings only names
+//! of kernels and ranges. The file, which anyone may have made, is opened read-only and as
+//! immutable, so that nothing is written beside it. Only plain tables are read (a view could
+//! compute forever), and functions in the schema are not trusted.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -33,15 +30,12 @@ mod tables;
 
 use tables::Tables;
 
-/// The table that has a row for each launch.
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 /// The table of graph launches that were captured as a whole.
 const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
-/// The table of ranges that the program named.
 const NVTX: &str = "NVTX_EVENTS";
 
-/// The tables and columns that are read, with the condition on their rows.
 const READ: [(&str, &[&str], &str); 9] = [
     (KERNELS, &kernels::COLUMNS, ""),
     (GRAPHS, &["start", "end"], ""),
@@ -117,7 +111,6 @@ fn cut_short(path: &Path, length: u64) -> io::Result<Option<String>> {
     Ok(is_short.then(|| format!("{length} bytes of {expected}")))
 }
 
-/// Opens the database at `path` read-only, ignoring files beside it.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
@@ -129,7 +122,6 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// `path` as SQLite's URI, with special characters quoted.
 fn uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     // Two leading slashes would denote a host.
@@ -199,7 +191,6 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// The error for an empty import, with the remedy.
     fn no_kernels(&self) -> Result<Error, Error> {
         let path = self.path.to_owned();
         if !self.tables.is_nsys() {
@@ -235,7 +226,6 @@ impl Reader<'_> {
         Ok(Error::no_kernels(&path, found, remedy.to_owned()))
     }
 
-    /// Rows of `table`; 0 if it is missing.
     fn rows(&self, table: &str) -> Result<u64, Error> {
         if !self.tables.has(table, &[]) {
             return Ok(0);
@@ -265,12 +255,10 @@ impl Reader<'_> {
     }
 }
 
-/// Column `index` of `row` as a whole number; `None` for anything else.
 fn integer(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<i64>> {
     Ok(row.get_ref(index)?.as_i64().ok())
 }
 
-/// The same in 32 bits.
 fn number(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<u32>> {
     Ok(integer(row, index)?.and_then(|value| u32::try_from(value).ok()))
 }

@@ -1,10 +1,9 @@
 //! Comma-separated reports of `nsys stats` and `nsys analyze`, 2020 to now.
 //!
 //! A file has one or more reports, with titles, `Processing […]` lines and blank lines between. A
-//! report is recognised by its columns, whose names have changed less than the reports' own. Units
-//! stand in the columns' names (`Start (ns)`). Only the most detailed report is read, so that no
-//! launch counts twice:
-//!
+//! report is recognised by its columns, whose names have changed less than the reports' own; units
+//! stand in them (`Start (ns)`). Only the most detailed report is read, so that no launch counts
+//! twice:
 //! 1. a row per launch (`cuda_gpu_trace`),
 //! 2. a row per launch and its call (`cuda_kern_exec_trace`),
 //! 3. a row per kernel and shape (`cuda_gpu_kern_gb_sum`, `gpukernsum` of 2022),
@@ -24,7 +23,6 @@ use crate::limits::LAUNCHES_MAX;
 use crate::name::Names;
 use crate::source::{Call, Kernel, Launch, SharedMemory, Source, SourceBuilder, Summary};
 
-/// Lines between two reports of progress.
 const LINES_PER_PROGRESS: usize = 4096;
 
 const REMEDY: &str = "use `nsys stats --report cuda_gpu_trace --format csv`, or better export the \
@@ -74,7 +72,6 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     best.into_source(path)
 }
 
-/// The error for an empty import.
 fn nothing(path: &Path, said: Option<String>, others: &[String]) -> Error {
     let found = match (said, others.first()) {
         (Some(line), _) => format!("the tool reported: {line}"),
@@ -94,7 +91,6 @@ enum Kind {
     KernelAndCall,
 }
 
-/// The columns of a report.
 struct Header {
     kind: Option<Kind>,
     /// Name without its unit to column number and factor of the unit.
@@ -202,7 +198,6 @@ fn column_unit(cell: &str) -> (String, f64) {
     (name.trim().to_owned(), factor)
 }
 
-/// The required part of a row.
 struct Row {
     name: String,
     grid: Option<[u32; 3]>,
@@ -215,7 +210,6 @@ struct Row {
     start_ns: Option<i64>,
     call: Option<Call>,
     count: u64,
-    /// Of one launch, or of all.
     sum_ns: u64,
     median_ns: Option<u64>,
     max_ns: Option<u64>,

@@ -33,7 +33,6 @@ pub const OUTLIER_FACTOR: u64 = 5;
 /// The least number of a kernel's launches for outliers.
 pub const OUTLIER_LAUNCHES_MIN: usize = 5;
 
-/// The caution about durations without a better source.
 const DURATIONS_OF_NCU: &str = "durations are those of Nsight Compute, which runs kernels one by one, at base clocks and \
      with cold caches; for production durations, import an export of Nsight Systems too";
 
@@ -47,7 +46,6 @@ pub struct Options {
 }
 
 /// The profile of the measurements in `sources`.
-///
 /// # Errors
 /// [`Error::SeveralGpus`], [`Error::OtherGpu`], [`Error::UnknownDevice`].
 pub fn reduce(sources: &[Source], options: &Options) -> Result<Profile, Error> {
@@ -124,7 +122,6 @@ fn find_requests(
     }
 }
 
-/// The sources' description of the GPU; `None` without any.
 fn measured(gpu: &Gpu) -> Option<Measured> {
     let in_units = |value: Option<u64>, unit: u64| {
         let rounded = value?.saturating_add(unit / 2) / unit;

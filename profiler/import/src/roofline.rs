@@ -19,9 +19,7 @@ const RIGHT: f64 = 30.0;
 const RADIUS_MIN: f64 = 3.0;
 const RADIUS_MAX: f64 = 24.0;
 
-/// Most kernels with a name beside them, those with the most time.
 const NAMED_MAX: usize = 6;
-/// The least share of the time for a name.
 const NAMED_SHARE: f64 = 0.03;
 const NAME_CHARS_MAX: usize = 28;
 /// Room for a name, so that none overlap.
@@ -39,7 +37,6 @@ const STYLE: &str = ":root { color-scheme: light dark; --paper: #fff; --ink: #1c
     .unknown { fill: var(--unknown); stroke: var(--unknown); } \
     .name { font-size: 11px; paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }";
 
-/// A kernel under the roof.
 struct Point<'a> {
     name: &'a str,
     class: ResourceClass,
@@ -96,7 +93,6 @@ fn points(profile: &Profile) -> Vec<Point<'_>> {
         .collect()
 }
 
-/// Powers of ten at the ends of the axes.
 struct Axes {
     x: (f64, f64),
     y: (f64, f64),
@@ -183,7 +179,6 @@ fn draw(
 fn draw_roof(svg: &mut String, axes: &Axes, bandwidth: f64, peak: f64) -> std::fmt::Result {
     let (left, right) = (10f64.powf(axes.x.0), 10f64.powf(axes.x.1));
     let ridge = peak / bandwidth;
-    // A slope that begins below the picture begins at its floor.
     let low = left.max(10f64.powf(axes.y.0) / bandwidth);
     let (low_x, low_y) = (axes.x(low), axes.y(bandwidth * low));
     let (ridge_x, level_y) = (axes.x(ridge), axes.y(peak));
@@ -205,7 +200,6 @@ fn draw_roof(svg: &mut String, axes: &Axes, bandwidth: f64, peak: f64) -> std::f
     )
 }
 
-/// The names of the kernels with the most time, where there is room.
 fn draw_names(svg: &mut String, points: &[Point<'_>], axes: &Axes) -> std::fmt::Result {
     let mut longest: Vec<&Point<'_>> = points
         .iter()
@@ -223,7 +217,6 @@ fn draw_names(svg: &mut String, points: &[Point<'_>], axes: &Axes) -> std::fmt::
         }
         written.push((x, y));
         let name: String = base(point.name).chars().take(NAME_CHARS_MAX).collect();
-        // On the side with more of the picture.
         let is_right = x > WIDTH / 2.0;
         let (side, anchor) = if is_right {
             (-1.0, "end")
@@ -301,7 +294,6 @@ fn draw_key(svg: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// `0.01`, `1`, `1000`.
 fn label(decade: f64) -> String {
     let decimals = if decade < 0.0 { -decade as usize } else { 0 };
     format!("{:.decimals$}", 10f64.powf(decade))

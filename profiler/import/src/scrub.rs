@@ -1,8 +1,6 @@
-//! Copies of profilers' files that can be shared.
-//!
-//! Exports hold the environment, output, user, host and file names of the profiled program. Removal
-//! would require knowing all their places. Instead a new file gets only the required data, and
-//! imports to the same profile. Names of kernels and ranges stay.
+//! Copies of profilers' files that can be shared. Exports hold the environment, output, user, host
+//! and file names of the profiled program. Removal would require knowing all their places; instead
+//! a new file gets only the data that an import needs. Names of kernels and ranges stay.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,10 +16,8 @@ use crate::{Context, ncu, nsys_sqlite, read, trace};
 
 /// Copies an import's data from the file at `from` into a new one at `to`, which must not exist;
 /// compressed if the original is.
-///
 /// # Errors
-/// Those of [`read`], [`Error::NotSuitable`] for a file that cannot or need not be copied, and
-/// [`Error::NotCopied`].
+/// Those of [`read`], [`Error::NotSuitable`] for an unsuitable file, and [`Error::NotCopied`].
 pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Error> {
     let not_suitable =
         |found: &str, remedy: &str| Error::not_suitable(from, found.to_owned(), remedy.to_owned());
@@ -47,14 +43,12 @@ pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Er
             "a profile or trace of kernels, in which only the names of kernels and files are private",
             "share it unchanged",
         )),
-        // The reading error names the format and the remedy.
         _ => read(from, context).map(drop),
     }
 }
 
 type Scrubber = fn(&Path, Box<dyn Write>, &mut Context<'_>) -> Result<(), Error>;
 
-/// Lets `scrubber` write to `to`, once the source is known to be importable.
 fn copy(
     from: &Path,
     to: &Path,

@@ -1,12 +1,11 @@
 //! A file's content, in one form for all formats: the readers' output and the reduction's input.
 //!
 //! A [`Source`] is one file. Its launches are rows: kernel, time, duration, GPU and stream. A
-//! kernel is one function in one launch shape, kept once regardless of its number of launches
-//! ([`SourceBuilder::kernel`]); that keeps a file of a million launches in some 80 MB. Counters of
-//! Nsight Compute belong to their measured launch. Reports with only sums give [`Summary`] rows.
-//!
-//! **Every unstated value is `None`.** A reader never fills in usual values, and never judges: the
-//! reduction decides about plausible SMs, classes and requests.
+//! kernel is one function in one launch shape, kept once ([`SourceBuilder::kernel`]), so that a
+//! file of a million launches takes some 80 MB. Counters of Nsight Compute belong to their launch.
+//! Reports with only sums give [`Summary`] rows. **Every unstated value is `None`.** A reader never
+//! fills in usual values, and never judges: the reduction decides about plausible SMs, classes and
+//! requests.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -274,9 +273,8 @@ impl<'a> SourceBuilder<'a> {
         }
     }
 
-    /// The index of `kernel`, added if it is new. Values outside CUDA's limits
-    /// ([`profiler::limits`]) count as unstated.
-    ///
+    /// The index of `kernel`, added if new. Values outside CUDA's limits ([`profiler::limits`])
+    /// count as unstated.
     /// # Errors
     /// [`Error::TooMany`] beyond [`KERNELS_MAX`] or [`NAMES_BYTES_MAX`].
     pub fn kernel(&mut self, kernel: Kernel) -> Result<u32, Error> {
@@ -293,7 +291,6 @@ impl<'a> SourceBuilder<'a> {
     }
 
     /// Adds a GPU and returns its index.
-    ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`GPUS_MAX`].
     pub fn gpu(&mut self, gpu: Gpu) -> Result<u16, Error> {
@@ -311,7 +308,6 @@ impl<'a> SourceBuilder<'a> {
     }
 
     /// Adds a launch.
-    ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`LAUNCHES_MAX`].
     pub fn launch(&mut self, launch: Launch) -> Result<(), Error> {
@@ -321,7 +317,6 @@ impl<'a> SourceBuilder<'a> {
     }
 
     /// Adds sums.
-    ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`KERNELS_MAX`].
     pub fn summary(&mut self, summary: Summary) -> Result<(), Error> {
@@ -331,7 +326,6 @@ impl<'a> SourceBuilder<'a> {
     }
 
     /// Adds a named range.
-    ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`RANGES_MAX`].
     pub fn range(
@@ -382,7 +376,6 @@ impl<'a> SourceBuilder<'a> {
     }
 
     /// The same kernel in an operator.
-    ///
     /// # Errors
     /// Those of [`SourceBuilder::kernel`].
     pub fn kernel_in(&mut self, kernel: u32, operator: &Arc<Operator>) -> Result<u32, Error> {
@@ -426,7 +419,6 @@ impl<'a> SourceBuilder<'a> {
     }
 }
 
-/// `kernel` without impossible values.
 fn possible(mut kernel: Kernel) -> Kernel {
     let in_range = |shape: &[u32; 3], most: [u32; 3]| {
         shape

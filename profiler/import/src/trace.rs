@@ -1,14 +1,12 @@
 //! Chrome traces of PyTorch's profiler (Kineto).
 //!
 //! A trace is one JSON object with a list of events, or the list alone; of 35 MB or 1 GB, most of
-//! it stacks of Python. It is read as a stream, and unneeded events are dropped at once.
-//!
-//! Kept are kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
-//! (`correlation`), annotations of the program, and, where shapes were recorded, the work of a
-//! kernel's operator (`External id`; [`work`]): matrix products are calls of cuBLAS, which
-//! distinguish their kernels. Times are microseconds, whole until 2.2 and with decimals since.
-//!
-//! Writers break JSON in known ways; [`lenient`] repairs those.
+//! it stacks of Python. It is read as a stream, and unneeded events are dropped at once. Kept are
+//! kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them (`correlation`),
+//! annotations of the program, and, where shapes were recorded, the work of a kernel's operator
+//! (`External id`; [`work`]): matrix products are calls of cuBLAS, which distinguish their kernels.
+//! Times are microseconds, whole until 2.2 and with decimals since. [`lenient`] repairs writers'
+//! broken JSON.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -71,7 +69,6 @@ type WorkKey = (&'static str, u64, u64, bool, Option<Arc<Operator>>);
 struct Reading<'a> {
     path: &'a Path,
     builder: SourceBuilder<'a>,
-    /// Device numbers to indices of the source.
     gpus: HashMap<i64, u16>,
     /// Correlation and external id of each launch; [`NO_ID`] where missing.
     ids: Vec<(u64, u64)>,
@@ -207,7 +204,6 @@ impl Reading<'_> {
         }
     }
 
-    /// Fails if the tables of calls and operators exceed the bound of ranges.
     fn bounded(&self, count: usize) -> Result<(), Error> {
         if count < RANGES_MAX {
             return Ok(());
@@ -276,7 +272,6 @@ impl Reading<'_> {
         Ok(self.builder.finish())
     }
 
-    /// Splits kernels by the operators that Pillion labels.
     fn tell_operators(&mut self) -> Result<(), Error> {
         let of = |launch: &Launch| launch.work.as_ref()?.call.clone();
         let launches = self.builder.launches_mut().iter().enumerate();

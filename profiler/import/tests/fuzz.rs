@@ -1,7 +1,6 @@
 //! Every reader on randomly broken files: each is read or refused in one line, never with a panic,
-//! and an accepted file makes a profile that reads back.
-//!
-//! `fuzzing` has the mutations, seeds and times; it also tests the daemon's readers.
+//! and an accepted file makes a profile that reads back. `fuzzing` has the mutations, seeds and
+//! times; it also tests the daemon's readers.
 
 mod fuzzing;
 
@@ -14,7 +13,6 @@ use profiler::Profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// Words with a meaning to one of the readers.
 const WORDS: [&[u8]; 20] = [
     b"\"",
     b",",
@@ -75,7 +73,6 @@ fn read(bytes: &[u8], folder: &TempDir) {
     }
 }
 
-/// Tries new mutations of `seed_file`.
 fn try_broken(name: &str, seed_file: &[u8]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let corpus = [seed_file.to_vec()];
@@ -153,7 +150,6 @@ fn csv_of_nsight_compute() {
     try_broken("ncu-raw", wide.as_bytes());
 }
 
-/// A field of a message on the wire.
 fn field(number: u64, value: &[u8]) -> Vec<u8> {
     [
         varint(number << 3 | 2),

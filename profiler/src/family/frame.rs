@@ -20,7 +20,6 @@ pub(super) fn paths<'a>(name: &'a str, own: &'a str) -> impl Iterator<Item = &'a
     })
 }
 
-/// The first path of a demangled text, and the rest.
 fn demangled_path(text: &str) -> Option<(&str, &str)> {
     let is_of_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
     let text = text.get(text.find(is_of_path)?..)?;

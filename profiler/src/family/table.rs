@@ -1,8 +1,6 @@
-//! The table of families: the first line that finds a name applies.
-//!
-//! A line names its kernels by their function, so that it also finds a library's next release and
-//! another framework's kernel of the same kind. More special lines come first: the backward half of
-//! a pooling before pooling, a product with a vector before a product.
+//! The table of families: the first line that finds a name applies. A line names its kernels by
+//! their function, so that it also finds a library's next release and another framework's kernel of
+//! the same kind. More special lines come first: the backward half of a pooling before pooling.
 
 use super::Bound::{Compute, Memory, MemoryIfLarge, Neither};
 use super::{Bound, Family, Rule};
@@ -39,7 +37,6 @@ const fn rule(
     }
 }
 
-/// See the module's documentation. Special rules come before general ones.
 #[rustfmt::skip]
 pub(super) const RULES: [Rule; 53] = [
     rule(Family::Collective, Neither, &["^nccl", "^oneccl", "nvshmem", "_on_stream_kernel", "cross_device_reduce", "multimem_all", "all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "reducescatter", "all_to_all", "alltoall"], "waits for another GPU"),

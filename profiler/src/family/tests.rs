@@ -208,7 +208,6 @@ fn products_are_compute_and_narrow_ones_memory() {
     );
 }
 
-/// Names that contain a product's or attention's, and are a pass over its tensors.
 #[test]
 fn what_is_around_a_product_is_not_taken_for_it() {
     assert_all(
@@ -540,7 +539,6 @@ fn a_tile_is_no_number_format() {
     assert_all(Family::Gemm, Some(Memory), &narrow);
 }
 
-/// Launched for whole prompts and for one token each.
 #[test]
 fn a_name_for_many_rows_and_for_few_has_no_class() {
     assert_all(
@@ -574,7 +572,6 @@ fn a_name_for_many_rows_and_for_few_has_no_class() {
             "grouped_gemm_kernel",
         ],
     );
-    // Where the call's sizes are known, they decide.
     let prompt = call("gemm", &[4096, 4096, 4096], "f16");
     let marlin = "void marlin::Marlin<c10::Half, 128, 1>(int)";
     assert_eq!(
@@ -583,7 +580,6 @@ fn a_name_for_many_rows_and_for_few_has_no_class() {
     );
 }
 
-/// Words within other words, and words found by an earlier word of a name than the deciding one.
 #[test]
 fn parts_of_other_words_are_not_taken_for_a_family() {
     for name in [
@@ -626,7 +622,6 @@ fn parts_of_other_words_are_not_taken_for_a_family() {
     assert_all(Family::Collective, None, &collective);
 }
 
-/// A frame is judged by its first informative argument, whatever its other configuration.
 #[test]
 fn a_frame_is_judged_by_the_work_before_its_parts() {
     assert_all(
@@ -699,7 +694,6 @@ fn the_table_is_well_formed() {
         assert!(found.contains(&family), "{}", family.word());
         assert_eq!(Family::from_word(family.word()), Some(family));
     }
-    // Confidence is only stated of a family with at least one class.
     for family in Family::ALL {
         let mut rules = RULES.iter().filter(|rule| rule.family == family);
         let has_class = rules.any(|rule| rule.bound != Bound::Neither);

@@ -26,7 +26,6 @@ const RIDGE_4_BITS: f64 = 1100.0;
 /// Real operations of a complex multiplication and addition, over those of a real one.
 const COMPLEX_FACTOR: f64 = 4.0;
 
-/// Words in the names of kernels for tensor cores.
 const TENSOR_WORDS: [&str; 14] = [
     "tensorop", "s884", "h884", "s1688", "h1688", "s16816", "h16816", "nvjet", "tf32", "bf16",
     "f16f16", "e4m3", "s16832", "i16832",
@@ -158,7 +157,6 @@ fn tile(name: &str) -> Option<(u64, u64)> {
     .next()
 }
 
-/// A number of one to four digits.
 fn number(digits: &[u8]) -> Option<u64> {
     let is_size = (1..=4).contains(&digits.len());
     let value = digits

@@ -52,7 +52,6 @@ fn index(kernels: Vec<KernelProfile>) -> ProfileIndex {
     })
 }
 
-/// p95 and quality of the match for a launch of one-dimensional shape.
 fn found(
     index: &ProfileIndex,
     name: &str,
@@ -117,7 +116,6 @@ fn instances_of_a_template_are_told_apart_in_any_spelling() {
     assert_eq!(find(float, 8, 1), (Some(10), Match::WithoutShared));
     assert_eq!(find(float, 9, 0), (Some(10), Match::NameOnly));
     assert_eq!(find("_Z5scaleIdEvPT_S0_id", 8, 0), (Some(20), Match::Exact));
-    // Another instance is found by its base name: the longest.
     assert_eq!(find("_Z5scaleIiEvPT_S0_id", 8, 0), (Some(20), Match::Exact));
     assert_eq!(find("gemm", 4, 64), (Some(50), Match::Exact));
     assert_eq!(find("gemm_", 4, 64), (None, Match::Unknown));
@@ -237,7 +235,6 @@ proptest! {
     }
 }
 
-/// p95, quality, and whether by operator, of a launch of `sgemm` in an operator.
 fn launch(
     index: &ProfileIndex,
     operator: &Operator,
@@ -267,7 +264,6 @@ fn a_launch_in_an_operator_is_found_by_both_and_else_by_the_kernel_alone() {
         // For another operator the longest of the shape, for another shape that of the operator.
         (&other, 8, 0, (Some(900), Match::Exact, false)),
         (&small, 32, 0, (Some(10), Match::NameOnly, true)),
-        // The exact shape counts more than the operator.
         (&small, 16, 0, (Some(40), Match::Exact, false)),
     ] {
         let found = launch(&index, operator, blocks, shared_bytes);
@@ -324,7 +320,6 @@ fn an_operator_as_a_whole_is_each_of_its_kernels_once() {
     ]);
     let whole = index.of_operator(&both).expect("it has kernels");
     assert_eq!(whole.expected_ns, 137);
-    // For an unmeasured size, the knowledge of all sizes.
     let whole = index.of_operator(&gemm(&[1, 2, 3], None)).expect("by name");
     assert_eq!(whole.expected_ns, 5000);
     let gemv = Operator {

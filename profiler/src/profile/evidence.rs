@@ -1,7 +1,6 @@
-//! The measured figures behind a profile's SM need and class.
-//!
-//! A figure that was not measured is absent, never 0. Figures are whole numbers of small units, so
-//! that a profile that is read and written again is the same text.
+//! The measured figures behind a profile's SM need and class. A figure that was not measured is
+//! absent, never 0. Figures are whole numbers of small units, so that reading and writing keeps the
+//! text.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,6 @@
-//! Reads a profile, with the place of every error.
-//!
-//! The TOML is walked by hand rather than derived: only so does every message have the place of its
-//! key or value, its text, and the nearest valid word.
+//! Reads a profile, with the place of every error. The TOML is walked by hand rather than derived:
+//! only so does every message have the place of its key or value, its text, and the nearest valid
+//! word.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +28,6 @@ const KEYS: [&str; 8] = [
     "format", "version", "gpu", "sources", "kernel", "notices", "measured", "requests",
 ];
 
-/// How many of [`KEYS`] version 1 has.
 const KEYS_OF_1: usize = 5;
 
 /// Keys of `[measured]`, all optional.
@@ -73,10 +71,8 @@ const KERNEL_KEYS: [&str; 24] = [
     "class_confidence_pct",
 ];
 
-/// The number of [`KERNEL_KEYS`] in version 1, all required.
 const KERNEL_KEYS_OF_1: usize = 10;
 
-/// The number of [`KERNEL_KEYS`] in version 2.
 const KERNEL_KEYS_OF_2: usize = 22;
 
 /// Keys of `operator`; only the first is required.
@@ -597,7 +593,6 @@ impl<'a> Source<'a> {
         Ok(triple)
     }
 
-    /// The one of `all` whose word the value is.
     fn word<T: Copy>(
         &self,
         key: &'static str,
@@ -620,7 +615,6 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The integer, if it is not negative and fits into 64 bits.
 fn unsigned(integer: &DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }

@@ -13,8 +13,7 @@ pub struct Requests {
     pub latency: Durations,
     /// Requests with exactly the launches of `order`.
     pub same_order: u64,
-    /// The launches of the most usual request in order: an index into the profile's kernels, and
-    /// the number of repetitions. Empty if that would be too long.
+    /// The most usual request's launches: index into the kernels, repetitions. Empty if too long.
     pub order: Vec<(u32, u32)>,
 }
 

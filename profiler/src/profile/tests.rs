@@ -203,7 +203,6 @@ fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
     }
 }
 
-/// Invalid values of the first kernel's `operator`, and the messages.
 const WRONG_OPERATORS: &[(&str, &str)] = &[
     ("7", "p:17:12: operator = `7`; expected { name = "),
     (
@@ -270,7 +269,6 @@ fn a_kernel_may_stand_once_for_each_operator() {
     assert!(error.contains(", operator gemm 1x2x3"), "{error}");
 }
 
-/// Two instances of a template with one display name.
 #[test]
 fn a_kernel_may_stand_once_for_each_mangled_name() {
     let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
@@ -511,7 +509,6 @@ fn a_class_by_name_has_its_family_and_takes_version_3() {
     let wrong = text.replacen("\"conv\"", "\"konv\"", 1);
     let error = parse(&wrong).expect_err("no such family");
     assert!(error.starts_with("p:17:16: class_family = "), "{error}");
-    // Earlier versions have none of it.
     let old = text.replacen("version = 3", "version = 2", 1);
     let error = parse(&old).expect_err("version 2 has no such key");
     assert!(error.contains("unknown key `class_family`"), "{error}");

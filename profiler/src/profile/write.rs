@@ -114,7 +114,6 @@ fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     write_evidence(text, &kernel.evidence)
 }
 
-/// An operator's stated parts.
 fn write_operator(text: &mut String, operator: &Operator) -> fmt::Result {
     write!(text, "operator = {{ name = {}", quoted(&operator.name))?;
     if !operator.sizes.is_empty() {
@@ -149,7 +148,6 @@ fn write_evidence(text: &mut String, evidence: &Evidence) -> fmt::Result {
     write_optional(text, "class_confidence_pct", evidence.class_confidence_pct)
 }
 
-/// A line for a present value.
 fn write_optional(text: &mut String, key: &str, value: Option<impl fmt::Display>) -> fmt::Result {
     match value {
         Some(value) => writeln!(text, "{key} = {value}"),

@@ -14,7 +14,6 @@ const KERNEL: &str = "[[kernel]]\nname = \"f\"\ngrid = [1024, 1, 1]\nblock = [25
     class = \"memory\"\nclass_rule = \"throughput\"\nstatic_shared_bytes = 0\nblocks_per_sm = 8\n\
     compute_pct = 20.00\ndram_pct = 90.00\n";
 
-/// A profile measured on `gpu`, with its kernel's text `from` replaced by `to`.
 fn profile(gpu: &str, from: &str, to: &str) -> Profile {
     assert!(KERNEL.contains(from), "{from}");
     let kernel = KERNEL.replacen(from, to, 1);

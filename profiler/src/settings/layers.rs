@@ -8,9 +8,8 @@ use toml::de::{DeTable, DeValue};
 use super::Fault;
 use crate::error::Place;
 
-/// Files of settings, later ones with precedence. Tables are merged by key; lists are replaced.
-///
-/// A place is one number for all files: a byte of the concatenated texts.
+/// Files of settings, later ones with precedence: tables merge by key, lists are replaced. A place
+/// is one number for all files: a byte of the concatenated texts.
 #[derive(Debug, Default)]
 pub struct Layers(Vec<Layer>);
 
@@ -61,7 +60,6 @@ impl Layers {
     }
 
     /// The merged document.
-    ///
     /// # Errors
     /// One file is not TOML: one fault, at the place of the syntax error.
     pub fn document(&self) -> Result<DeTable<'_>, Vec<Fault>> {
@@ -105,7 +103,6 @@ impl Layers {
     }
 }
 
-/// The keys of `over` have precedence, and all others stay.
 fn put_over<'t>(table: &mut DeTable<'t>, over: DeTable<'t>) {
     for (key, value) in over {
         let above = table.remove(&**key.get_ref());

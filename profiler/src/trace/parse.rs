@@ -14,10 +14,8 @@ use crate::limits::{
 use crate::nearest::nearest;
 use crate::text::{NAME_EXPECTED, is_name, shown};
 
-/// Words that start a line after the first.
 const LINES: [&str; 3] = ["device", "kernel", "launch"];
 
-/// Keys of a `kernel` line in canonical order.
 const KEYS: [&str; 12] = [
     "class",
     "grid",
@@ -63,7 +61,6 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
     }
 }
 
-/// The state while reading.
 #[derive(Default)]
 struct Reader {
     header_seen: bool,
@@ -171,7 +168,6 @@ impl Reader {
     }
 }
 
-/// Checks the first line, from which `word` was taken.
 fn check_header(word: &str, place: Place, mut cursor: Cursor<'_>) -> Result<(), Error> {
     if word != FORMAT {
         return Err(Error::syntax(
@@ -205,7 +201,6 @@ fn check_header(word: &str, place: Place, mut cursor: Cursor<'_>) -> Result<(), 
     cursor.expect_end()
 }
 
-/// The kernel of a line; `cursor` is after the word `kernel` at `place`.
 fn parse_kernel(place: Place, mut cursor: Cursor<'_>) -> Result<TraceKernel, Error> {
     let mut values: [Option<(Place, String)>; KEYS.len()] = [const { None }; KEYS.len()];
     loop {
@@ -446,7 +441,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A wrong value without a suggestion.
 fn bad_value(place: Place, key: &'static str, found: &str, expected: &str) -> Error {
     let (found, expected) = (shown(found), expected.to_owned());
     Error::BadValue {

@@ -313,7 +313,6 @@ fn two_digits_stay() {
     }
 }
 
-/// A name that a file can hold.
 fn name() -> impl Strategy<Value = String> {
     "[!-~é][ -~é]{0,20}[!-~é]|[!-~]"
 }

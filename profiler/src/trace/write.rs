@@ -41,7 +41,6 @@ fn kernel_line(kernel: &TraceKernel) -> String {
     )
 }
 
-/// A name in quotes, with `"` and `\` escaped by `\`.
 fn quoted(name: &str) -> String {
     let mut quoted = String::with_capacity(name.len() + 2);
     quoted.push('"');

@@ -1,18 +1,14 @@
 //! CSV of Nsight Compute: raw and details page, `--metrics`, of all versions from 2019 on.
 //!
-//! The tool writes to the terminal, so the program's own output, the tool's messages (`==PROF==`)
-//! and warnings stand before the table and inside it. A header is a line with the column `"ID"`;
-//! after it, records are the lines that start with a quote. Several runs in one file have several
-//! headers. Columns are found by name.
-//!
-//! Two forms:
-//!
-//! - *wide* (raw page): a row per launch, a column per metric, units in a row of their own after
-//!   the header, or, from the graphical tool, in the column's name: `name [unit]`.
+//! The tool writes to the terminal, so the program's output, the tool's messages (`==PROF==`) and
+//! warnings stand before and inside the table. A header is a line with the column `"ID"`; after it,
+//! records are the lines that start with a quote. Several runs in one file have several headers.
+//! Columns are found by name. Numbers are in the locale's format, so all are read first
+//! ([`super::separators`]). Two forms:
+//! - *wide* (raw page): a row per launch, a column per metric, units in a row after the header, or,
+//!   from the graphical tool, in the column's name: `name [unit]`.
 //! - *long* (details page, `--metrics`): a row per metric; the metric by its label or its name, or
 //!   both. Rows of rules end early or have no metric; they are skipped.
-//!
-//! Numbers are in the locale's format, so all are read first ([`super::separators`]).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,7 +24,6 @@ use crate::limits::LAUNCHES_MAX;
 use crate::name::Names;
 use crate::source::{Source, SourceBuilder};
 
-/// How to get a readable table.
 const REMEDY: &str = "use `ncu --csv --page raw` (or `ncu --import FILE.ncu-rep --csv --page raw`), \
                       or import the .ncu-rep file itself";
 
@@ -38,7 +33,6 @@ pub(crate) fn is_header(line: &str) -> bool {
     line.starts_with("\"ID\",") || line.starts_with('"') && has("\"ID\"") && has("\"Kernel Name\"")
 }
 
-/// Lines between two reports of progress.
 const LINES_PER_PROGRESS: usize = 4096;
 
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
@@ -70,7 +64,6 @@ struct Header {
 }
 
 enum Form {
-    /// Column numbers of metric, unit and value.
     Long {
         name: usize,
         unit: Option<usize>,
@@ -83,7 +76,6 @@ enum Form {
     },
 }
 
-/// A launch as it stands in the file; numbers are not yet interpreted.
 struct Row {
     line: usize,
     names: Names,
@@ -96,7 +88,6 @@ struct Row {
     values: Vec<(Metric, usize, f64, String)>,
 }
 
-/// The tool's messages outside the table.
 #[derive(Default)]
 struct Said {
     /// Its last reason for an empty table.
@@ -348,7 +339,6 @@ fn with_unit(text: &str) -> (&str, &str) {
     }
 }
 
-/// `(512, 1, 1)`.
 fn shape(cell: &str) -> Option<[u32; 3]> {
     let inside = cell.trim().strip_prefix('(')?.strip_suffix(')')?;
     let mut extents = inside.split(',').map(|extent| extent.trim().parse());

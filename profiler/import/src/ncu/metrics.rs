@@ -1,7 +1,5 @@
-//! The counters of Nsight Compute for a profile, by metric name and by the labels of the details
-//! page of all versions, and the values that follow from them.
-//!
-//! Values are in base units: seconds, bytes, hertz, percent.
+//! The counters of Nsight Compute for a profile, by metric name and by the details page's labels of
+//! all versions, and derived values. In base units: seconds, bytes, hertz, percent.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -79,7 +77,6 @@ pub(super) enum Metric {
     StreamId,
 }
 
-/// The metric whose value is the name of the GPU.
 pub(super) const GPU_NAME: &str = "device__attribute_display_name";
 
 const SECTOR_BYTES: f64 = 32.0;
@@ -264,8 +261,7 @@ const NAMES: [(&str, Metric); 81] = [
     ),
 ];
 
-/// Labels of the details page, with those of 2019 to 2021. "Memory Throughput" stands for two
-/// counters, distinguished by their unit: see [`by_label`].
+/// Labels of the details page, 2019 on. "Memory Throughput" is two counters: see [`by_label`].
 const LABELS: [(&str, Metric); 37] = [
     ("Duration", M::Duration),
     ("Compute (SM) Throughput", M::ComputePct),
@@ -344,7 +340,6 @@ pub(super) fn by_label(text: &str, unit: &str) -> Option<(usize, Metric)> {
     BY_LABEL.get(text).map(|&metric| (0, metric))
 }
 
-/// The counters of one launch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
     values: HashMap<Metric, (usize, f64)>,
@@ -452,7 +447,6 @@ impl Values {
         self.number(M::StreamId)
     }
 
-    /// The launch's description of its GPU, without the name.
     pub(super) fn gpu(&self) -> Gpu {
         let hz = |khz: f64| khz * 1e3;
         // Two transfers per clock; 8 bits to a byte.

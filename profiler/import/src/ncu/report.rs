@@ -1,14 +1,12 @@
 //! Nsight Compute's own reports (`.ncu-rep`), without its libraries.
 //!
 //! A report is `NVR\0`, then blocks, each a length, a header and a payload; header and payload are
-//! messages in the wire format of Protocol Buffers. This reader knows only the numbers of the
-//! required fields, from the descriptions that NVIDIA ships with the tool, and skips every other
-//! field, so that newer and older reports open alike. Values are stored in base units, with no unit
-//! text and no locale: this is the most exact source of counters.
-//!
-//! Names of metrics are numbers into a table of strings that may come after the results, so a
-//! report is read twice: for the table, then for the results. Names of hosts, addresses and
-//! programs are in fields that are not read.
+//! messages in the wire format of Protocol Buffers. This reader knows only the required fields'
+//! numbers, from the descriptions that NVIDIA ships with the tool, and skips all others, so that
+//! newer and older reports open alike. Values are in base units, with no unit text and no locale:
+//! the most exact source of counters. Names of metrics are numbers into a table of strings that may
+//! come after the results, so a report is read twice: for the table, then for the results. Names of
+//! hosts, addresses and programs are in fields that are not read.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -83,7 +81,6 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     Ok(builder.finish())
 }
 
-/// The meaning of a number of the table of strings.
 enum Named {
     Metric(usize, Metric),
     GpuName,
@@ -96,7 +93,6 @@ struct Report {
     length: u64,
 }
 
-/// The content of a block's header.
 #[derive(Default)]
 struct Block {
     sources: u32,
@@ -107,16 +103,13 @@ struct Block {
 }
 
 impl Report {
-    /// Seeks the first block.
     fn start(&mut self) -> io::Result<()> {
-        /// `NVR\0`.
         const MAGIC_BYTES: u64 = 4;
         self.seek(MAGIC_BYTES)?;
         self.message()?;
         Ok(())
     }
 
-    /// The whole table of strings, each as its meaning.
     fn metrics(&mut self) -> io::Result<Vec<Named>> {
         self.start()?;
         let mut named = Vec::new();
@@ -189,7 +182,6 @@ fn small(value: u64) -> io::Result<u32> {
     u32::try_from(value).map_err(|_| invalid("a count is too large"))
 }
 
-/// The strings of a table: field 1, repeated.
 fn strings(table: &[u8]) -> io::Result<Vec<String>> {
     let mut strings = Vec::new();
     for field in Fields(table) {
@@ -257,7 +249,6 @@ fn in_base_unit(metric: Metric, number: f64) -> f64 {
     }
 }
 
-/// Fields 1, 2 and 3: x, y and z.
 fn triple(bytes: &[u8]) -> io::Result<Option<[u32; 3]>> {
     let mut triple = [None; 3];
     for field in Fields(bytes) {
@@ -310,7 +301,6 @@ enum Value<'a> {
     Four(u32),
 }
 
-/// The fields of a message, in order.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -1,9 +1,8 @@
-//! A copy of a table of Nsight Compute with only an import's data.
-//!
-//! Around and inside a table stand the program's output and paths; in it, names of process and
-//! host, named ranges, and advice that may quote the source. Nothing is removed: a new table gets
-//! the columns that identify a row's launch, and the metrics that are read or numeric (all of
-//! these, because together they reveal the locale's separators).
+//! A copy of a table of Nsight Compute with only an import's data. Around and inside a table stand
+//! the program's output and paths; in it, names of process and host, named ranges, and advice that
+//! may quote the source. So a new table gets the columns that identify a row's launch, and the
+//! metrics that are read or numeric (all of these, as together they reveal the locale's
+//! separators).
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +13,6 @@ use crate::Context;
 use crate::error::Error;
 use crate::input::{Lines, fields};
 
-/// Columns that identify a row's launch, and those of a metric.
 const KEPT: [&str; 13] = [
     "ID",
     "Process ID",
@@ -35,11 +33,9 @@ struct Table {
     /// The kept columns, each with whether its cells must be numbers.
     kept: Vec<(usize, bool)>,
     id: Option<usize>,
-    /// The columns of a metric's name and value, in a table with a row for each.
     metric: Option<(usize, usize)>,
 }
 
-/// Copies an import's data from the file at `path` to `to`.
 pub(crate) fn scrub(
     path: &Path,
     mut to: impl Write,
@@ -91,7 +87,6 @@ impl Table {
         Some(self.cells(names, |_, cell| cell.trim().to_owned()))
     }
 
-    /// The kept part of a row; `None` for a row without import data.
     fn row(&self, record: &[String]) -> Option<String> {
         let cell = |column: usize| record.get(column).map_or("", String::as_str);
         if let Some((name, value)) = self.metric {
@@ -120,13 +115,11 @@ impl Table {
     }
 }
 
-/// Whether `cell` is only a number, in any locale.
 fn is_number(cell: &str) -> bool {
     let is_of_number = |c: char| c.is_ascii_digit() || c.is_whitespace() || ".,'’+-eE".contains(c);
     cell.contains(|c: char| c.is_ascii_digit()) && cell.chars().all(is_of_number)
 }
 
-/// Whether `cell` can be a unit: a word or two.
 fn is_unit(cell: &str) -> bool {
     const UNIT_CHARS_MAX: usize = 32;
     cell.len() <= UNIT_CHARS_MAX

@@ -1,9 +1,7 @@
-//! Which of `.`, `,`, `'` and space separate thousands in a file, and which decimals.
-//!
-//! Nsight Compute prints numbers of its details page in the locale's format: `6,127,347.24`,
+//! Which of `.`, `,`, `'` and space separate thousands in a file, and which decimals. Nsight
+//! Compute prints numbers of its details page in the locale's format: `6,127,347.24`,
 //! `6.127.347,24`, `6'127'347.24`, `6 127 347,24`. A single `32.768` is ambiguous, so all values of
-//! a file together determine the roles:
-//!
+//! a file decide:
 //! - a separator that comes twice in a number, or before another, separates thousands;
 //! - one that comes after another, or does not stand before exactly three digits, or after a lone 0
 //!   or more than three digits, separates decimals;
@@ -12,7 +10,6 @@
 //!
 //! A value that is still ambiguous makes the file be exported again.
 
-/// The evidence about a separator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     thousands: bool,
@@ -25,12 +22,9 @@ pub(super) struct Separators {
     comma: Seen,
 }
 
-/// Why a value cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// Not a number (`n/a`, a word).
     NotANumber,
-    /// It could be two numbers.
     Ambiguous,
 }
 
@@ -38,7 +32,6 @@ pub(super) enum Unread {
 const THOUSANDS_ONLY: [char; 6] = ['\'', '\u{2019}', ' ', '\u{a0}', '\u{202f}', '\u{2009}'];
 
 impl Separators {
-    /// Learns from a value of the file.
     pub(super) fn handle(&mut self, value: &str) {
         let value = value.trim();
         let digits = value.strip_prefix('-').unwrap_or(value);
@@ -72,7 +65,6 @@ impl Separators {
         }
     }
 
-    /// The number of `value`, once all values of the file were handled.
     pub(super) fn number(&self, value: &str) -> Result<f64, Unread> {
         let value = value.trim();
         // Only the C locale prints exponents.
@@ -98,7 +90,6 @@ impl Separators {
         plain.parse().map_err(|_| Unread::NotANumber)
     }
 
-    /// Whether `mark` separates decimals; `None` if undecided.
     fn is_decimal(&self, mark: char) -> Option<bool> {
         let (own, other) = if mark == '.' {
             (self.point, self.comma)

@@ -1,9 +1,7 @@
 //! Factors of Nsight Compute's units, old (`usecond`, `Gbyte/second`) and new (`us`, `Gbyte/s`).
-//!
 //! Prefixes are decimal: 32 768 bytes are printed as 32.77 Kbyte.
 
-/// The factor from `unit` to the base unit: seconds, bytes, hertz, per second; 1 for other words
-/// (`%`, `inst`, `register/thread`).
+/// The factor to seconds, bytes, hertz, per second; 1 for others (`%`, `inst`, `register/thread`).
 pub(super) fn factor(unit: &str) -> f64 {
     match unit.split_once('/') {
         Some((above, below)) => word(above) / word(below),

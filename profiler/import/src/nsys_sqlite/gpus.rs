@@ -1,8 +1,7 @@
-//! The GPUs of an export, and the GPU of a launch's device number.
-//!
-//! A launch has the device number that CUDA gave the GPU in its process. `TARGET_INFO_CUDA_DEVICE`
-//! (since 3.17) leads from (number, process) to the GPU; before, `cuDevice` of the GPU is that
-//! number, or, where it is missing, the GPU's own. A machine with other GPUs lists them all.
+//! The GPUs of an export, and the GPU of a launch's device number, which is CUDA's in its process.
+//! `TARGET_INFO_CUDA_DEVICE` (since 3.17) leads from (number, process) to the GPU; before,
+//! `cuDevice` of the GPU is that number, or, where missing, the GPU's own. A machine lists all its
+//! GPUs.
 
 use std::collections::HashMap;
 
@@ -50,7 +49,6 @@ pub(super) const COLUMNS_OF_2020: [&str; 12] = [
     "maxSharedMemoryPerMultiprocessor",
 ];
 
-/// The GPUs of the machine, and those with launches.
 pub(super) struct Gpus {
     listed: Vec<Listed>,
     /// (device number, process) to the GPU's id.
@@ -170,7 +168,6 @@ impl Gpus {
             .and_then(with_id)
             .or_else(by_cuda)
             .or_else(|| with_id(number))
-            // Only one GPU is possible.
             .or_else(|| (self.listed.len() == 1).then_some(0))
     }
 }

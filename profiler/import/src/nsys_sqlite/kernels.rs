@@ -42,13 +42,11 @@ pub(super) const COLUMNS: [&str; 23] = [
 /// The part of [`COLUMNS`] that identifies a kernel and shape: names to clusters.
 const KERNEL_COLUMNS: std::ops::Range<usize> = 6..22;
 
-/// The values of [`KERNEL_COLUMNS`].
 type Parts = [Option<i64>; 16];
 
 /// The columns with names, as numbers into the table of strings.
 pub(super) const NAME_COLUMNS: [&str; 3] = ["demangledName", "shortName", "mangledName"];
 
-/// Rows between two reports of progress.
 const ROWS_PER_PROGRESS: u64 = 4096;
 
 /// A launch's identity among the calls of the API: process and correlation number.
@@ -96,7 +94,6 @@ impl Reader<'_> {
         Ok(keys)
     }
 
-    /// Fails if a required column is missing.
     fn check_columns(&self) -> Result<(), Error> {
         let missing = ["start", "end"]
             .into_iter()
@@ -124,7 +121,6 @@ impl Reader<'_> {
         self.strings(&numbers.join(" UNION "))
     }
 
-    /// The strings with the numbers of the query `numbers`.
     pub(super) fn strings(&self, numbers: &str) -> Result<Strings, Error> {
         let mut strings = Strings::new();
         if !self.tables.has("StringIds", &["id", "value"]) {
@@ -155,7 +151,6 @@ struct Reading<'r, 'b> {
     builder: &'r mut SourceBuilder<'b>,
     names: Strings,
     gpus: Gpus,
-    /// The kernel of each combination of columns.
     kernels: HashMap<Parts, u32>,
     keys: LaunchKeys,
     launches: u32,
@@ -249,7 +244,6 @@ fn kernel_of(parts: &Parts, strings: &Strings) -> Kernel {
     }
 }
 
-/// The names of a kernel from its demangled, short and mangled ones, as present.
 fn names([demangled, short, mangled]: [Option<&Arc<str>>; 3]) -> Names {
     let shown = demangled.or(mangled).or(short);
     let names = shown.and_then(|shown| Names::new(shown));

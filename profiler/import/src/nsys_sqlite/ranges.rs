@@ -1,7 +1,6 @@
-//! The program's NVTX ranges, and the calls that launched kernels.
-//!
-//! A launch belongs to the ranges that were open on the calling thread: the call is the row of the
-//! API table with the launch's process and correlation number. The reduction interprets the ranges.
+//! The program's NVTX ranges, and the calls that launched kernels. A launch belongs to the ranges
+//! that were open on the calling thread: the call is the API table's row with the launch's process
+//! and correlation number. The reduction interprets the ranges.
 
 use super::kernels::LaunchKeys;
 use super::{CALLS, NVTX, Reader, integer, process};

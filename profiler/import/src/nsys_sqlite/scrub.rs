@@ -10,7 +10,6 @@ use super::{KERNELS, NVTX, READ, cut_short, open, uri};
 use crate::error::{EXPORT_AGAIN, Error, reason};
 
 /// Copies an import's data from the database at `from` into a new one at `to`.
-///
 /// # Errors
 /// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for other databases.
 pub(crate) fn scrub(from: &Path, to: &Path) -> Result<(), Error> {

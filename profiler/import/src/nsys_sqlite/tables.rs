@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 
-/// The plain tables of a database with their columns.
 pub(super) struct Tables {
     columns: HashMap<String, HashSet<String>>,
 }
@@ -30,7 +29,6 @@ impl Tables {
         Ok(Self { columns })
     }
 
-    /// Whether `table` exists with these columns.
     pub(super) fn has(&self, table: &str, columns: &[&str]) -> bool {
         let found = self.columns.get(table);
         found.is_some_and(|found| columns.iter().all(|&column| found.contains(column)))

@@ -6,13 +6,10 @@ use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::source::{Launch, Source};
 
-/// The GPU of a profile.
 pub(super) struct Choice {
     /// Its name in the profile: the device table's if that has it, else the driver's.
     pub(super) name: String,
-    /// The sources' description.
     pub(super) gpu: Gpu,
-    /// The device table's entry.
     pub(super) device: Option<&'static Device>,
     pub(super) notices: Vec<String>,
     /// For each source, which of its GPUs are selected; launches on the others are left out.
@@ -96,7 +93,6 @@ pub(super) fn choose(sources: &[Source], asked: Option<&str>) -> Result<Choice, 
     })
 }
 
-/// A GPU's name: from the device table, else from its driver.
 fn name_of(gpu: &Gpu) -> Option<String> {
     let model = gpu.model().map(|device| device.name.clone());
     model.or_else(|| gpu.name.clone())

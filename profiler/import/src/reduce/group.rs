@@ -9,7 +9,6 @@ use super::choose::Choice;
 use crate::detect::Format;
 use crate::source::{Counters, Kernel, Source, Summary, Work};
 
-/// All knowledge about one kernel in one shape.
 pub(super) struct Group<'a> {
     /// The kernel, as its first source describes it.
     pub(super) kernel: &'a Kernel,
@@ -19,7 +18,6 @@ pub(super) struct Group<'a> {
     /// Sums, where there is nothing finer.
     pub(super) summaries: Vec<Summary>,
     pub(super) counters: Vec<&'a Counters>,
-    /// A profile's entry.
     pub(super) known: Option<&'a KernelProfile>,
     pub(super) work: Option<&'a Work>,
 }
@@ -41,7 +39,6 @@ type Key = (
     Option<Arc<Operator>>,
 );
 
-/// Most names of kernels in the sentence about failed joins.
 const NAMED_MAX: usize = 3;
 
 /// A source's disturbance of its measurements; the least gives the durations.
@@ -68,7 +65,6 @@ fn key_of(kernel: &Kernel) -> Key {
     (name, kernel.grid, kernel.block, shared_bytes, operator)
 }
 
-/// The joined knowledge of `sources`.
 pub(super) fn group<'a>(
     sources: &'a [Source],
     choice: &Choice,
@@ -98,7 +94,6 @@ pub(super) fn group<'a>(
     }
 }
 
-/// The sentence about kernels of `source` that no better source has.
 fn not_joined(source: &Source, apart: &[&Kernel]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for kernel in apart {
@@ -121,7 +116,6 @@ fn not_joined(source: &Source, apart: &[&Kernel]) -> String {
     )
 }
 
-/// Groups, with their indices.
 #[derive(Default)]
 struct Groups<'a> {
     groups: Vec<Group<'a>>,
@@ -142,7 +136,6 @@ impl<'a> Groups<'a> {
         choice: &Choice,
     ) -> (Vec<&'a Kernel>, Vec<Option<usize>>) {
         let known = self.groups.len();
-        // The group of each kernel, once it is found.
         let mut places: Vec<Option<usize>> = vec![None; source.kernels.len()];
         let mut apart = Vec::new();
         let mut place = |groups: &mut Self, kernel: u32| {

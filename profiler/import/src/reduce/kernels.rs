@@ -13,7 +13,6 @@ use crate::classify::{Ridge, by_name, classify};
 use crate::occupancy;
 use crate::source::{Counters, Kernel, StatedLimits, Summary};
 
-/// The entry of `group`; `None` without a duration.
 pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelProfile> {
     let (count, durations, outliers) = durations(group)?;
     let kernel = group.kernel;
@@ -67,8 +66,7 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
     })
 }
 
-/// The entry of a group that a profile has judged, without counters since. Where that had no
-/// evidence, the name decides.
+/// The entry of a judged group without counters since. Without evidence, the name decides.
 fn judged(
     group: &Group<'_>,
     known: &KernelProfile,
@@ -114,7 +112,6 @@ fn judged(
     }
 }
 
-/// The reliability of an estimate, if known.
 fn confidence(estimate: Option<Estimate>) -> Option<Percent> {
     Percent::new(f64::from(estimate?.confidence_pct?))
 }
@@ -124,7 +121,6 @@ fn sms(choice: &Choice) -> Option<u32> {
     choice.gpu.sms.or(choice.device.map(|device| device.sms))
 }
 
-/// The mangled name, where different from the display name.
 fn mangled(group: &Group<'_>) -> Option<String> {
     let of = |kernel: &Kernel| kernel.names.mangled.clone();
     let mangled = of(group.kernel).or_else(|| group.counted.and_then(of))?;
@@ -192,7 +188,6 @@ fn possible(durations: Durations) -> Durations {
     }
 }
 
-/// Blocks on one SM, as the tool stated them, else from the calculator.
 fn blocks_per_sm(group: &Group<'_>, choice: &Choice) -> Option<u32> {
     let stated = group.counters.iter().map(|counters| counters.limits);
     let stated = stated
@@ -223,7 +218,6 @@ fn sm_needed(kernel: &Kernel, blocks_per_sm: Option<u32>) -> u32 {
         .clamp(1, SM_NEEDED_MAX)
 }
 
-/// The mean of the launches' counters; `None` without a launch.
 fn mean(counters: &[&Counters]) -> Option<Counters> {
     let of = |field: fn(&Counters) -> Option<f64>| {
         let values = counters.iter().filter_map(|counters| field(counters));
@@ -266,7 +260,6 @@ fn with_dram_pct(mut counters: Counters, choice: &Choice) -> Counters {
     counters
 }
 
-/// The kernel's place under the roofline, if operations and bytes were counted.
 fn roofline(counters: &Counters) -> Option<Roofline> {
     let flop = counters.fp32_per_s? + counters.fp64_fp16_per_s.unwrap_or(0.0);
     let millions = |value: f64| (value.is_finite() && value >= 0.0).then(|| (value / 1e6) as u64);
@@ -276,7 +269,6 @@ fn roofline(counters: &Counters) -> Option<Roofline> {
     })
 }
 
-/// Operations ÷ bytes at the ridge of the GPU, from the device table.
 fn ridge(choice: &Choice) -> Option<Ridge> {
     let device = choice.device.or_else(|| choice.gpu.relative())?;
     let bytes = f64::from(device.bandwidth_gb_s) * 1e9;

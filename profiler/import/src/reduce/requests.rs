@@ -1,15 +1,13 @@
 //! Requests: inference batches or training iterations, their launches in order, and solo durations.
-//!
 //! Two rules:
-//!
 //! - *range*: a range that the program named holds a request's launches: those called while it was
 //!   open. Where ranges of that name overlap (several threads serve), the thread counts too. A name
 //!   that ends in `*` is a prefix: PyTorch numbers its steps, `ProfilerStep#6`.
 //! - *gaps*: the GPU is idle longer between requests than within them. The sorted idle times split
-//!   into short and long ones at the greatest ratio of neighbours. The ratio must be
-//!   [`GAP_STEP_MIN`] or more, the long ones must be [`GAP_NS_MIN`] or more, and the requests
-//!   between them must be alike: [`ALIKE_MIN_PCT`] of them, the first and the last excluded, must
-//!   launch the same number of kernels. Otherwise the profile has no requests.
+//!   into short and long ones at the greatest ratio of neighbours, which must be [`GAP_STEP_MIN`]
+//!   or more, the long ones [`GAP_NS_MIN`] or more, and the requests between them alike:
+//!   [`ALIKE_MIN_PCT`] of them, the first and the last excluded, must launch equally many kernels.
+//!   Otherwise the profile has no requests.
 
 use std::collections::HashMap;
 
@@ -20,13 +18,11 @@ use crate::source::{Launch, Range, Source};
 
 const TORCH_STEPS: &str = "ProfilerStep#*";
 
-/// The least ratio of the shortest long gap to the longest short one.
 const GAP_STEP_MIN: f64 = 3.0;
 
 /// The shortest gap between requests, ns: launches of one request are often this far apart.
 const GAP_NS_MIN: u64 = 20_000;
 
-/// The least share of requests with the usual number of launches, percent.
 const ALIKE_MIN_PCT: usize = 60;
 
 /// Fewest requests from which gaps are believed.
@@ -35,22 +31,17 @@ const REQUESTS_MIN: usize = 3;
 /// Longest order of launches in a profile, in runs of one kernel.
 const ORDER_RUNS_MAX: usize = 1 << 16;
 
-/// Most names of ranges in the error about a missing one.
 const NAMES_MAX: usize = 5;
 
-/// A launch of a kernel of the profile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
-    /// Index in the profile.
     pub(super) kernel: u32,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// Index of the request, once known.
     request: Option<u32>,
 }
 
 impl Timed {
-    /// The launch, if its times are known.
     pub(super) fn of(launch: &Launch, kernel: u32) -> Option<Self> {
         let start_ns = launch.start_ns?;
         let duration_ns = i64::try_from(launch.duration_ns?).ok()?;
@@ -64,7 +55,6 @@ impl Timed {
 }
 
 /// The requests of `source`; `launches` are those on the GPU with times, by their indices in it.
-///
 /// # Errors
 /// [`Error::NoSuchRange`] if `asked` names a range that the source does not have.
 pub(super) fn requests(
@@ -136,7 +126,6 @@ fn usual_names(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Assigns each launch the range in which it was called.
 fn assign_ranges(source: &Source, ranges: &[Range], launches: &mut [(usize, Timed)]) {
     let overlap = ranges.is_sorted_by(|a, b| a.end_ns <= b.start_ns);
     let by_time_alone = overlap;
@@ -152,7 +141,6 @@ fn assign_ranges(source: &Source, ranges: &[Range], launches: &mut [(usize, Time
         let found = if by_time_alone {
             before.next().filter(|(_, range)| holds(range))
         } else {
-            /// How many ranges back the search for an open one goes.
             const BACK_MAX: usize = 256;
             before
                 .take(BACK_MAX)
@@ -279,7 +267,6 @@ fn summed(launches: &[(usize, Timed)], rule: RequestRule) -> Option<(Requests, b
     ))
 }
 
-/// Kernel and number of launches in a row.
 fn runs(kernels: &[u32]) -> Vec<(u32, u32)> {
     kernels
         .chunk_by(|a, b| a == b)

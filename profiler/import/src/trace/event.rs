@@ -1,6 +1,5 @@
-//! The required parts of one event of a trace.
-//!
-//! Any value may have any type: an unexpected one counts as unstated.
+//! The required parts of one event of a trace. Any value may have any type: an unexpected one
+//! counts as unstated.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +10,6 @@ use serde::{Deserialize, Deserializer};
 use crate::gpu::Gpu;
 use crate::source::Call;
 
-/// A type that can be read from a value of any type. An unexpected type gives the default.
 trait Any<'de>: Default {
     fn of_number(_: Number) -> Self {
         Self::default()
@@ -206,7 +204,6 @@ impl Device {
 #[derive(Debug, Default)]
 pub(super) struct Devices(pub(super) Vec<Device>);
 
-/// More GPUs than a machine has.
 const DEVICES_MAX: usize = crate::limits::GPUS_MAX;
 
 impl<'de> Any<'de> for Devices {
@@ -227,7 +224,6 @@ impl<'de> Deserialize<'de> for Devices {
     }
 }
 
-/// A number, possibly as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Number {
     #[default]
@@ -239,7 +235,6 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// As a number that is not negative.
     pub(super) fn whole(self) -> Option<u64> {
         match self {
             Self::Whole(number) => u64::try_from(number).ok(),
@@ -261,7 +256,6 @@ impl Number {
         }
     }
 
-    /// A key for comparing numbers and words.
     fn key(self) -> u64 {
         match self {
             Self::None => 0,
@@ -334,17 +328,14 @@ impl<T> Default for List<T> {
     }
 }
 
-/// A list of numbers: a shape, or the dimensions of a tensor.
 pub(super) type Numbers = List<Number>;
 pub(super) type Texts = List<Text>;
-/// The dimensions of several tensors.
 pub(super) type Lists = List<Numbers>;
 
 /// Most values kept of a list: no operator has more inputs, no tensor more dimensions.
 const LIST_MAX: usize = 32;
 
 impl Numbers {
-    /// Three numbers of 32 bits.
     pub(super) fn triple(&self) -> Option<[u32; 3]> {
         let mut numbers = self
             .0

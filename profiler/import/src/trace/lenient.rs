@@ -1,8 +1,7 @@
-//! Repairs the JSON of trace writers.
-//!
-//! Seen in real traces: a byte-order mark; `NaN` and `Infinity` for numbers; a comma after the last
-//! element; raw control characters, single backslashes (paths of Windows) and bytes that are no
-//! UTF-8 in strings. Each is replaced while the file streams by; everything else passes unchanged.
+//! Repairs the JSON of trace writers. Seen in real traces: a byte-order mark; `NaN` and `Infinity`
+//! for numbers; a comma after the last element; raw control characters, single backslashes (paths
+//! of Windows) and bytes that are no UTF-8 in strings. Each is replaced while the file streams by;
+//! everything else passes unchanged.
 
 use std::io::{self, Read};
 
@@ -25,7 +24,6 @@ pub(super) struct Lenient {
     is_at_end: bool,
 }
 
-/// The state of the repair within the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     place: Place,
@@ -37,13 +35,10 @@ struct State {
 enum Place {
     #[default]
     Outside,
-    /// In a string.
     String,
-    /// After a backslash in a string.
     Escape,
     /// In a word unknown to JSON.
     Word,
-    /// After a minus sign.
     Minus,
 }
 

@@ -1,9 +1,7 @@
-//! A copy of a trace with only an import's data.
-//!
-//! A trace holds stacks of Python with the paths of sources, names of hosts and processes,
-//! environment and arguments. Nothing is removed from it: a new trace gets the events and arguments
-//! that an import reads, and the GPUs' figures. The program's names of kernels and ranges stay; a
-//! named thread or stream gets a number.
+//! A copy of a trace with only an import's data. A trace holds stacks of Python with the paths of
+//! sources, names of hosts and processes, environment and arguments. So a new trace gets the events
+//! and arguments that an import reads, and the GPUs' figures. The program's names of kernels and
+//! ranges stay; a named thread or stream gets a number.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -19,7 +17,6 @@ use crate::Context;
 use crate::error::Error;
 use crate::input::Input;
 
-/// Copies an import's data from the trace at `path` to `to`.
 pub(crate) fn scrub(path: &Path, to: impl Write, context: &mut Context<'_>) -> Result<(), Error> {
     let mut lenient = Lenient::new(Input::open(path, context.limits.bytes_max)?);
     let mut scrubber = Scrubber {
@@ -44,7 +41,6 @@ pub(crate) fn scrub(path: &Path, to: impl Write, context: &mut Context<'_>) -> R
     scrubber.to.flush().map_err(|error| unwritten(path, error))
 }
 
-/// The error for a failed write of the copy.
 fn unwritten(path: &Path, source: io::Error) -> Error {
     Error::not_copied(path, source)
 }
@@ -79,7 +75,6 @@ impl<W: Write> Scrubber<'_, W> {
         written.map_err(|error| unwritten(self.path, error))
     }
 
-    /// The kept part of an event; `None` for one that no import reads.
     fn kept(&mut self, event: &Event) -> Option<Value> {
         if *event.ph != "X" {
             return None;

@@ -10,7 +10,6 @@ use super::lenient::Lenient;
 use crate::Context;
 use crate::error::Error;
 
-/// Events between two reports of progress.
 const EVENTS_PER_PROGRESS: u64 = 16_384;
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -19,22 +18,18 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(super) trait Visit {
     /// The next event. An error ends the walk.
     fn event(&mut self, event: Event) -> Result<(), Error>;
-    /// The GPUs, if the trace describes them.
     fn devices(&mut self, devices: Vec<Device>);
 }
 
 #[derive(Default)]
 pub(super) struct Walked {
     pub(super) events: u64,
-    /// Whether there is a list of events at all.
     pub(super) has_list: bool,
-    /// Whether the file is that list alone.
     pub(super) is_bare_list: bool,
     pub(super) failure: Option<Error>,
     pub(super) broken: Option<serde_json::Error>,
 }
 
-/// Passes the content of `lenient` to `visit`.
 pub(super) fn walk(
     lenient: &mut Lenient,
     visit: &mut dyn Visit,

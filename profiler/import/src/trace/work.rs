@@ -2,10 +2,9 @@
 //!
 //! Only operators whose work follows from the shapes are here: matrix products and convolutions,
 //! and those that touch each element once. Others (attention in one kernel, loss functions,
-//! collectives) give nothing rather than a guess.
-//!
-//! Bytes are those of all inputs and of the output, each once: the least traffic. A product that
-//! does not fit in the cache moves more, so its intensity is an upper bound.
+//! collectives) give nothing rather than a guess. Bytes are those of all inputs and of the output,
+//! each once: the least traffic. A product beyond the cache moves more, so its intensity is an
+//! upper bound.
 
 use std::sync::Arc;
 
@@ -14,8 +13,7 @@ use profiler::Operator;
 use super::event::{Args, Number};
 use crate::source::{self, Work};
 
-/// Operators with a few operations for each element of their inputs, by name without `aten::` and
-/// without the `_` of their in-place variants.
+/// With a few operations per element of the inputs; names without `aten::` and in-place `_`.
 const ELEMENTWISE: [&str; 40] = [
     "add",
     "sub",
@@ -110,7 +108,6 @@ pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
     }
 }
 
-/// The dimensions of the inputs that are tensors; others have an empty list.
 fn inputs(args: &Args) -> Vec<Vec<f64>> {
     let dimension = |number: &Number| number.whole().map_or(0.0, |extent| extent as f64);
     let dims = args.input_dims.0.iter();

@@ -79,7 +79,6 @@ const CASES: [Case; 6] = [
     },
 ];
 
-/// The counters' result: SM %, DRAM % and the class.
 fn counted(folder: &Path, case: &Case) -> (f64, f64, &'static str) {
     let mut source = read(&folder.join(case.file)).expect("a measured kernel");
     if let Some(bandwidth) = case.bandwidth_gb_s {
@@ -92,7 +91,6 @@ fn counted(folder: &Path, case: &Case) -> (f64, f64, &'static str) {
     (percent(compute), percent(dram), kernel.class.word())
 }
 
-/// The estimate from a trace of PyTorch, which has the shapes and no counters.
 fn estimated(case: &Case) -> &'static str {
     let text = format!(
         r#"{{"deviceProperties": [{{"id": 0, "name": "{}"}}], "traceEvents": [

@@ -6,12 +6,10 @@ use std::process::Command;
 use import::{Context, Error, Limits, Options, Source};
 use profiler::Profile;
 
-/// The folder `nsight` of the data.
 pub(crate) fn data() -> PathBuf {
     testing::data("nsight")
 }
 
-/// Reads one file with the default bounds.
 pub(crate) fn read(path: &Path) -> Result<Source, Error> {
     let mut context = Context {
         limits: Limits::default(),
@@ -24,7 +22,6 @@ pub(crate) fn import(path: &Path) -> Result<Profile, Error> {
     import::reduce(&[read(path)?], &Options::default())
 }
 
-/// The output of a Python script.
 pub(crate) fn python(command: &mut Command) -> String {
     let Ok(output) = command.output() else {
         testing::missing("PILLION_REQUIRE_TOOLS", "python3")

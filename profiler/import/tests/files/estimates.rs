@@ -1,8 +1,7 @@
 //! Classes estimated by name against Nsight Compute's counters, and against the classes from
-//! operators' shapes, on every recording of the data folder.
-//!
-//! A file with counters is a reference where both throughputs are known; shapes are a weak one,
-//! because nothing was measured. The printed results of the first are in `docs/formats.md`.
+//! operators' shapes, on every recording of the data folder. A file with counters is a reference
+//! where both throughputs are known; shapes are a weak one, as nothing was measured. The printed
+//! results of the first are in `docs/formats.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +15,6 @@ use profiler::{ClassRule, KernelProfile, Profile, ResourceClass};
 
 use crate::common::{data, read};
 
-/// The sets with counters that have a row in `docs/formats.md`.
 const DOCUMENTED: [&str; 4] = [
     "ncu_details_2025_gb200_cublaslt",
     "ncu_metrics_win_rtx5070",
@@ -24,14 +22,12 @@ const DOCUMENTED: [&str; 4] = [
     "ncurep_2023_h100pcie_matmul",
 ];
 
-/// The sets with shapes that have a row in `docs/formats.md`.
 const DOCUMENTED_SHAPES: [&str; 3] = [
     "torch_2021_v100_resnet50",
     "torch_2025_h100_bert",
     "torch_2025_h100_qwen05b",
 ];
 
-/// GPU time of one set, ns.
 #[derive(Clone, Copy, Default)]
 struct Score {
     all: u64,
@@ -74,7 +70,6 @@ impl Score {
     }
 }
 
-/// Every file below the folder, with its set.
 fn files() -> Vec<(String, PathBuf)> {
     let mut files = Vec::new();
     for set in data().read_dir().expect("a folder") {
@@ -148,7 +143,6 @@ fn of_pages() -> Vec<(String, u64, Counters)> {
     kernels
 }
 
-/// A line of a page: label, unit, number.
 fn note(line: &str, ns: &mut u64, counters: &mut Counters) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (Some(number), Some(unit)) = (words.last(), words.iter().rev().nth(1)) else {
@@ -175,7 +169,6 @@ fn note(line: &str, ns: &mut u64, counters: &mut Counters) {
     *place = place.or(Some(number));
 }
 
-/// Fails if a row of one of these sets is missing in `docs/formats.md`.
 fn assert_documented(scores: &BTreeMap<String, Score>, sets: &[&str]) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
     let docs = fs::read_to_string(docs).expect("there");

@@ -9,7 +9,6 @@ use tempfile::TempDir;
 
 use crate::common::{import, read};
 
-/// The columns of a launch in every version.
 const KERNELS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (
     start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER,
     globalPid INTEGER, demangledName INTEGER, shortName INTEGER, registersPerThread INTEGER,
@@ -29,7 +28,6 @@ const V100: &str = "INSERT INTO TARGET_INFO_GPU VALUES (0, 'Tesla V100-SXM2-16GB
 const GRAPHS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER);
     INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1);";
 
-/// A launch on `device` of process 7.
 fn launch(device: i64, start_ns: i64, duration_ns: i64) -> String {
     format!(
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({start_ns}, {}, {device}, 1, 7, {start_ns}, {}, 1, 2, 32,

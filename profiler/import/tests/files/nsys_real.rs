@@ -1,7 +1,6 @@
 //! Real exports of Nsight Systems from 2020 to 2026, read in place: counts and sums against another
-//! program's figures (`EXPECT.json`, and `count_nsys.py`, with SQL of its own).
-//!
-//! The files are not part of the repository (`testing::data`).
+//! program's figures (`EXPECT.json`, and `count_nsys.py`, with SQL of its own). The files are not
+//! part of the repository (`testing::data`).
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +10,6 @@ use serde_json::Value;
 
 use crate::common::{self, data, import};
 
-/// The SQLite files of the data, by set.
 const FILES: [&str; 6] = [
     "nsys_2020_rtx6000_mordred/mordred_b.sqlite",
     "nsys_2022.2_a100_40_saxpy/pipit_saxpy.sqlite",
@@ -62,7 +60,6 @@ fn counts_and_sums_are_those_computed_independently() {
     }
 }
 
-/// The result of `count_nsys.py` for a kernel and shape.
 #[derive(Debug, PartialEq)]
 struct Counted {
     count: u64,

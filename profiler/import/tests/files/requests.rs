@@ -69,7 +69,6 @@ fn gaps_part_requests_that_are_alike() {
 fn launches_without_a_rhythm_make_no_requests() {
     let even: Vec<_> = (0..20).map(|n| ("a", 50.0 * f64::from(n), 20.0)).collect();
     assert_eq!(requests(&trace(&even, &[]), None).expect("one GPU"), None);
-    // Long gaps, but different kernels between them each time.
     let mut uneven = Vec::new();
     let mut start = 0.0;
     for request in 1..8 {

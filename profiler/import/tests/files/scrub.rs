@@ -23,7 +23,6 @@ fn profile(path: &Path) -> Profile {
     import::reduce(&[read(path).expect("readable")], &Options::default()).expect("of one GPU")
 }
 
-/// The content of a file, decompressed if it is compressed.
 fn content(path: &Path) -> Vec<u8> {
     let bytes = fs::read(path).expect("there");
     let mut content = Vec::new();

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::common::{self, data, import};
 
-/// Traces of NVIDIA GPUs with the GPU's name in the profile.
 const FILES: [(&str, &str); 6] = [
     (
         "torch_2021_occ_metrics/gpu_metrics_input.json",

@@ -1,9 +1,8 @@
-//! Randomly broken inputs, for readers of untrusted files: the same for all of them.
-//!
-//! The seed determines a run, and a failure prints it. `PILLION_FUZZ_SECONDS` is the time for each
-//! reader (1 s by default; CI takes 60), `PILLION_FUZZ_SEED` the first seed. A failing input is
-//! kept as a file; past failures belong into the folder `tests/finds` of the reader's crate, under
-//! a descriptive name, and are always tried first.
+//! Randomly broken inputs, for readers of untrusted files: the same for all of them. The seed
+//! determines a run, and a failure prints it. `PILLION_FUZZ_SECONDS` is the time for each reader (1
+//! s by default; CI takes 60), `PILLION_FUZZ_SEED` the first seed. A failing input is kept as a
+//! file; past failures belong into the folder `tests/finds` of the reader's crate, under a
+//! descriptive name, and are always tried first.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,7 +100,6 @@ pub(crate) fn try_broken(
     println!("{name}: {inputs} broken inputs");
 }
 
-/// Past failures, with the names of the files.
 pub(crate) fn finds(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).expect("the folder of finds");
     let paths = entries.map(|entry| entry.expect("an entry").path());
