@@ -152,8 +152,7 @@ fn bit(column: &str, field: &str) -> Result<bool, String> {
     }
 }
 
-/// Finds duplicate symbols, and symbols that cuGetProcAddress could not distinguish because api,
-/// version and flavour are equal.
+/// Duplicate symbols, and those that cuGetProcAddress confuses: equal api, version and flavour.
 fn duplicates(rows: &[(usize, Row)]) -> impl Iterator<Item = (usize, String)> {
     let mut symbols = BTreeMap::new();
     let mut requests = BTreeMap::new();

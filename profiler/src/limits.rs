@@ -3,8 +3,7 @@
 //! sum that overflows. Device limits are those of the CUDA C++ Programming Guide, "Compute
 //! Capabilities", the greatest over all devices; the driver judges a launch for its device.
 
-/// Longest file, bytes. The largest real one so far has 0.3 MB; a longer file is no trace or
-/// profile, and must not fill the memory of the job that names it.
+/// Longest file, bytes; the largest real one has 0.3 MB. A job's memory must not be filled by one.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Most launches in one trace. With [`DURATION_NS_MAX`] it keeps every sum of durations below 2⁶².

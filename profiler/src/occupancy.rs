@@ -21,8 +21,7 @@ pub struct SmLimits {
 }
 
 impl SmLimits {
-    /// The limits of a compute capability: CUDA C++ Programming Guide, "Technical Specifications
-    /// per Compute Capability". `None` for an unknown one.
+    /// By the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     #[must_use]
     pub fn of(major: u32, minor: u32) -> Option<Self> {
         let (warps, blocks, shared_kib) = match (major, minor) {

@@ -16,8 +16,7 @@ pub fn nearest_rank(sorted: &[u64], per_mille: u32) -> Option<u64> {
 /// The median.
 pub const MEDIAN_PER_MILLE: u32 = 500;
 
-/// The quantile for a kernel's expected duration at the gate: a kernel seldom lasts longer, and one
-/// slow outlier in the profile does not shut the gate.
+/// A kernel's expected duration at the gate: seldom exceeded, and one outlier does not shut it.
 pub const P95_PER_MILLE: u32 = 950;
 
 #[cfg(test)]

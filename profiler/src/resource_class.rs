@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-/// The throughput from which on a kernel counts as bound, percent of the peak (Orion, §5.1;
-/// NVIDIA's rule for "low" utilisation has the same number).
+/// Percent of the peak from which a kernel is bound (Orion, §5.1; as NVIDIA's "low utilisation").
 pub const BOUND_PCT: f64 = 60.0;
 
 /// The resource that bounds a kernel.

@@ -140,8 +140,7 @@ impl Gpu {
         gpu.completed()
     }
 
-    /// Fills unknown properties from the device table: all of the same model, and all but the
-    /// memory from another board with the same chip.
+    /// Fills unknowns from the device table: of the model; else of the chip, without memory.
     #[must_use]
     pub fn completed(mut self) -> Self {
         let model = devices::model_of(&self.name).map(Self::from);
@@ -156,8 +155,7 @@ impl Gpu {
         self
     }
 
-    /// Whether durations measured on this GPU hold on `other`: the same model with as many SMs.
-    /// (Under an MPS limit, or in a MIG slice, a job sees fewer.)
+    /// Whether durations hold on `other`: same model, as many SMs (MPS limits and MIG show fewer).
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let is_same_model = match (
@@ -457,8 +455,7 @@ fn judged(
     }
 }
 
-/// Latencies of requests whose kernels lasted `before_ns` and last `after_ns`: the idle time of the
-/// GPU between them is the host's, and stays.
+/// Latencies of requests: the GPU's idle time between kernels is the host's, and stays.
 fn shifted(requests: &Requests, before_ns: f64, after_ns: f64) -> Durations {
     let more_ns = after_ns - before_ns;
     let shift =

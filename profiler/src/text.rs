@@ -21,8 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of `text` by its first line that is neither blank nor a comment; `None` if
-    /// unknown. Text of a recognised format may still be malformed.
+    /// The format by the first line neither blank nor a comment; the text may still be malformed.
     #[must_use]
     pub fn detect(text: &str) -> Option<Self> {
         let line = first_line(text)?;

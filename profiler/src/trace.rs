@@ -190,8 +190,7 @@ struct Members<'a> {
 }
 
 impl Members<'_> {
-    /// Their kernel. The part of its name after the last `#` has a fixed form, so that names differ
-    /// wherever identities do.
+    /// Their kernel. Its name has a fixed form after the last `#`: it differs as identities do.
     fn kernel(&self) -> TraceKernel {
         let Identity {
             name,

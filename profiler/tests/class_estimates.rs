@@ -196,8 +196,7 @@ fn by_names_and_shapes_alone_as_much_is_right() {
     assert_documented(&all.row("all"));
 }
 
-/// The bounds hold for every number of SMs below which launches get no class (for a high-priority
-/// job there is none), so the choice is not critical.
+/// For every number of SMs below which launches get no class; for high-priority jobs there is none.
 #[test]
 fn the_bounds_do_not_hang_on_where_a_launch_counts_as_small() {
     let recordings = recordings();

@@ -21,8 +21,7 @@ pub const WORDS: usize = KINDS + KINDS / 2;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Batches {
-    /// Written by the client: kind, step, most and least, 16 bits each from the highest bits down.
-    /// A range is never 0, as `most` is not.
+    /// Written by the client: kind, step, most, least, 16 bits each from the highest down; never 0.
     ranges: [AtomicU64; KINDS],
     /// Written by the daemon; 0: no batch is wanted.
     wanted: [AtomicU32; KINDS],

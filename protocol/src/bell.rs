@@ -16,8 +16,7 @@ impl Bell {
         self.word.load(Ordering::Acquire)
     }
 
-    /// Sleeps until the bell rings after `seen` was read, the clock passes `deadline_ns`, or a
-    /// signal arrives. Spurious wake-ups happen: callers loop.
+    /// Sleeps until a ring after `seen`, `deadline_ns`, a signal, or spuriously: callers loop.
     pub fn wait(&self, clock: &Clock, seen: u32, deadline_ns: Option<u64>) -> Wake {
         // SeqCst pairs with the load in `ring`: either the ringer sees this sleeper, or the futex
         // (or the clock) sees the changed word.
@@ -37,8 +36,7 @@ impl Bell {
 }
 
 impl Bell {
-    /// Wakes all waiters, whatever the count of sleepers is: for a bell that other processes can
-    /// write to, where a wrong count must not suppress the wake-up.
+    /// Wakes all waiters whatever the count of sleepers, which other processes may have falsified.
     pub fn ring_surely(&self, clock: &Clock) {
         self.word.fetch_add(1, Ordering::SeqCst);
         clock.wake(self);

@@ -228,8 +228,7 @@ impl Clock {
                 page.make_ready(slot, seq, true);
             }
         }
-        // A ringer that is not a participant must start the coordinator; for a participant, this
-        // only makes the coordinator's next poll immediate.
+        // Starts the coordinator if the ringer is no participant; else it polls at once.
         page.coordinator_bell.fetch_add(1, Ordering::SeqCst);
         wake_all(&page.coordinator_bell);
     }
@@ -240,8 +239,7 @@ impl Clock {
             .map_or(0, |page| page.keys.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Makes this thread a participant and waits for its turn. Programs on the virtual clock call
-    /// this first in `main`; with monotonic time it does nothing.
+    /// Makes this thread a participant and waits for its turn; first in `main`. Monotonic: no-op.
     pub fn enter(&self) {
         if let Some(page) = self.page {
             let _ = page.slot_of_this_thread();
@@ -336,8 +334,7 @@ impl ClockPage {
         Some(index)
     }
 
-    /// Makes a newly claimed slot wait for its first turn. Rank alone orders the first thread of a
-    /// process, because processes start in no fixed order.
+    /// Makes a slot wait for its first turn. Processes start in no fixed order: rank decides.
     fn make_ready_claimed(&self, index: usize) {
         let slot = &self.slots[index];
         let first = slot.order.load(Ordering::Relaxed) & 0xffff == 0;

@@ -33,8 +33,7 @@ const SPARE_NS: u64 = 5_000_000_000;
 
 const _: () = assert!(DRAIN_NS + TERMINATE_NS + SPARE_NS <= FROZEN_NS);
 
-/// The end of a supervised exit, as the page has it, for a supervisor that begins at `now_ns` of
-/// `CLOCK_MONOTONIC` and needs `within_ns`.
+/// A supervised exit's end for the page, from `now_ns` (`CLOCK_MONOTONIC`) and the time needed.
 #[must_use]
 pub fn seen_to_until_s(now_ns: u64, within_ns: u64) -> u32 {
     let until_s = now_ns.saturating_add(within_ns).div_ceil(1_000_000_000);

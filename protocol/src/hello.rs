@@ -122,8 +122,7 @@ pub enum Request {
         /// Length, ns, within [`crate::trace::LENGTH_NS`].
         length_ns: u64,
     },
-    /// The sender is about to become a job, or to start one: a daemon that exits when it has no
-    /// clients stays until the sender has ended.
+    /// The sender will be or start a job: an idle daemon stays until the sender has ended.
     Expect,
     /// Send every setting in force, with its origin, as JSON, in packets, then close.
     Settings,
@@ -201,14 +200,12 @@ pub struct Attach {
     /// Whether the kernel signals this process when its parent ends (`PR_SET_PDEATHSIG`); the
     /// supervisor of the job's exit needs to know. The default is no.
     pub falls_with_parent: bool,
-    /// Whether contexts share the device by MPS, as the client's driver reports
-    /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). If missing, the driver does not report it.
+    /// Whether MPS shares the device (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`), if the driver says so.
     pub is_on_mps: Option<bool>,
     /// The latency target that the job asks for, as [`crate::slo::SloAsked`] parses it. Empty, the
     /// default: that of the daemon's configuration.
     pub slo: String,
-    /// The cap on the job's GPU time, as [`crate::compute::Cap`] parses it. Empty, the default:
-    /// that of the daemon's configuration.
+    /// The cap on GPU time, as [`crate::compute::Cap`] parses it; empty: the daemon's default.
     pub compute: String,
     /// The job's share of the SMs at its start, per cent, if its supervisor restarts it when it
     /// ends: the daemon may then end it to give it another share. Empty, the default: it must not.
@@ -223,11 +220,9 @@ pub enum Reply {
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
-        /// The client's slot in the job's [`crate::ledger`]: the one that it brought, if that
-        /// ledger continues. If missing, there is no ledger.
+        /// The client's slot in the job's [`crate::ledger`]: its old one if that goes on, if any.
         slot: Option<u16>,
-        /// The granted class: best-effort if high-priority was requested and the operator does not
-        /// allow it. If missing, the requested class.
+        /// The class, best-effort if the operator denies high-priority. Missing: as requested.
         class: Option<JobClass>,
     },
     /// The request has been carried out.
@@ -545,8 +540,7 @@ impl Reply {
     }
 }
 
-/// The key under which a program's data is kept: `name`, or, if that exceeds the limit of a text,
-/// its end and a hash of all of it.
+/// The key of a program's data: `name`, or, if too long for a text, its end and a hash.
 #[must_use]
 pub fn program_key(name: &str) -> String {
     if name.len() <= TEXT_BYTES_MAX {
@@ -671,8 +665,7 @@ pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloErro
     }
 }
 
-/// Requests the programs of which the daemon at `path` keeps data: JSON. No step exceeds
-/// `patience`.
+/// Requests the programs with kept data of the daemon at `path`: JSON. No step exceeds `patience`.
 pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::LearntList)
 }

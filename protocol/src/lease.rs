@@ -186,8 +186,7 @@ impl LeasePage {
     /// grant nothing. `read` must load the clients' `charged_ns` with Acquire.
     pub fn read_settled<T>(&self, mut read: impl FnMut(u64) -> T) -> Option<T> {
         for _ in 0..READ_TRIES_MAX {
-            // Acquire pairs with the Release in `refund`: a thread that sees a refund counted sees
-            // the sum without the charge.
+            // Acquire pairs with the Release in `refund`: a counted refund is in the sum.
             let refunds = self.charges.refunds.load(Ordering::Acquire);
             let found = read(self.charges.total_ns.load(Ordering::Acquire));
             // Orders the loads of `read` before the second load of the count. Those are Acquire,

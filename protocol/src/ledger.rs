@@ -413,8 +413,7 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
         } = self;
         let ledger = account.ledger;
         let seq = (account.seq + 1) & SEQ_MASK;
-        // Acquire pairs with the Release below: it makes visible what others recorded in this slot
-        // before they changed the sum.
+        // Acquire pairs with the Release below: shows what others recorded in this slot before.
         let mut total = ledger.total.load(Ordering::Acquire);
         loop {
             let held = units_of(total);
@@ -425,8 +424,7 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
             }
             ledger.help(total);
             let to = pack(next, account.slot, seq);
-            // Release: a thread that sees this change also sees its declaration, and the record of
-            // the change before.
+            // Release: readers of this change see its declaration and the record before.
             match ledger
                 .total
                 .compare_exchange(total, to, PUBLISH_AND_SEE, Ordering::Acquire)

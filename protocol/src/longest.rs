@@ -81,8 +81,7 @@ impl Longest {
         }
     }
 
-    /// Replaces what is known of the kernel of that name, longer or shorter. A kernel that is not
-    /// in the table is noted if it is among the longest.
+    /// Replaces the data of the kernel of that name; one not in the table is noted if long enough.
     pub fn set(&self, expected_ns: u64, sm_needed: u32, name: impl fmt::Display) {
         if expected_ns == 0 || expected_ns == WRITING {
             return;

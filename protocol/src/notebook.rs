@@ -26,8 +26,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Longest text, bytes.
 pub const TEXT_BYTES_MAX: usize = HALF_BYTES - HEAD_BYTES;
 
-/// Only written parts take memory. Both halves together are smaller than a client's page, the most
-/// that a daemon takes from a process.
+/// Only written parts take memory. Both halves are within the daemon's limit, a client's page.
 const HALF_BYTES: usize = 2 << 20;
 const _: () = assert!(2 * HALF_BYTES <= size_of::<ClientPage>());
 const HEAD_BYTES: usize = 24;

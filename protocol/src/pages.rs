@@ -67,8 +67,7 @@ pub struct DaemonPage {
     /// Flag: the daemon knows marks ([`crate::record::Record::is_mark`]). Others count them as
     /// faults.
     pub marks: AtomicU32,
-    /// Flag: a best-effort client's copy of [`LARGE_COPY_BYTES`] or more is charged and waits for a
-    /// lease as a launch does. Daemons before 3.5 never set it.
+    /// Flag: BE copies of [`LARGE_COPY_BYTES`] or more are charged and wait as launches; from 3.5.
     pub gates_copies: AtomicU32,
     /// Zero. What high-priority launches read begins on a cache line of its own.
     _reserved_too: [AtomicU32; 2],
@@ -83,8 +82,7 @@ pub struct DaemonPage {
     pub trace: AtomicU32,
 }
 
-/// A copy of at least this many bytes counts as a launch: it takes a tenth of a millisecond over
-/// PCIe 3.0, the default expected duration of an unknown kernel.
+/// A copy of this size counts as a launch: 0.1 ms (PCIe 3.0), an unknown kernel's default.
 pub const LARGE_COPY_BYTES: usize = 1 << 20;
 
 /// Longest silence of a daemon whose connection is open. On a busy host a daemon is late by tens of
@@ -147,8 +145,7 @@ pub struct ClientPage {
     /// Thread id of each ring's owner; 0 is free. A thread claims the first free ring before its
     /// first record, and never releases it: see [`ClientPage::rings_claimed`].
     pub ring_owner: Line<[AtomicU32; RINGS]>,
-    /// Launches that the driver accepted from each ring's owner, its only writer: see
-    /// [`ClientPage::count_launch_of_ring`].
+    /// Launches that the driver accepted from a ring's owner: [`ClientPage::count_launch_of_ring`].
     pub ring_launches: Line<[AtomicU64; RINGS]>,
     /// The rings of the threads that own one.
     pub rings: [Spsc<RING_RECORDS>; RINGS],
@@ -182,8 +179,7 @@ pub struct Told {
 pub struct LeasePage {
     /// [`PAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// Odd while the daemon writes the terms, which are whole if it is even, and equal before and
-    /// after.
+    /// Odd while the daemon writes the terms, which are whole if it is even and unchanged.
     pub generation: SeqLock,
     /// `hp_epoch` under which the lease was made.
     pub epoch: AtomicU64,
@@ -205,8 +201,7 @@ pub struct LeasePage {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Charges {
-    /// Expected ns ever charged. Never reset: the daemon moves the limit instead, so that a late
-    /// refund cannot affect another lease.
+    /// Expected ns ever charged. Never reset: a late refund must not affect another lease.
     pub total_ns: AtomicU64,
     /// Refunds ever made, to detect one during the daemon's reads (`LeasePage::read_settled`). A
     /// library that does not count them may be granted one refused launch too many.
@@ -236,8 +231,7 @@ pub const LEASE_RATED: u32 = 1 << 14;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal $(at $index:literal)?,)*) => {
-        /// What a client counts for the daemon's `status`: totals, or current numbers
-        /// ([`Counter::is_total`]).
+        /// A client's counts for `status`: totals, or current numbers ([`Counter::is_total`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter { $($(#[$doc])* $name $(= $index)?,)* }
@@ -341,14 +335,12 @@ counters! {
     OperatorsAsLaunches = "operators_as_launches",
     /// Kernels and graphs whose measured duration replaces the profile's; now, in live processes.
     KernelsLearnt = "kernels_learnt",
-    /// Streams that share a priority although the application asked for another one, because each
-    /// class has only a part of the device's levels.
+    /// Streams that share a priority unasked: a class has only a part of the device's levels.
     // 43 to 45 were other counters in older clients.
     PrioritiesShared = "priorities_shared" at 46,
     /// Launch functions of the driver that the program obtained past our hooks, each counted once.
     LaunchesPassedBy = "launch_functions_passed_by",
-    /// Kernels of collective communication (NCCL, NVSHMEM) that a best-effort client launched,
-    /// including those in graphs and those that the driver refused.
+    /// Collective kernels (NCCL, NVSHMEM) that a BE client launched, refused and in graphs too.
     Collectives = "launches_collective",
     /// Launches of these that did not wait although no lease allowed them.
     CollectivesPassed = "collectives_passed",
@@ -360,22 +352,19 @@ counters! {
     GpuTimeKnown = "gpu_time_known_ns",
     /// The part of kernels that have a resource class.
     GpuTimeClassed = "gpu_time_classed_ns",
-    /// Requests that the program has marked and that have ended. The daemon counts them from a
-    /// high-priority client's records; no client does.
+    /// Ended requests that the program marked; only the daemon counts them, from HP records.
     RequestsMarked = "requests_marked",
     /// Iterations that the program has reported.
     Iterations = "iterations",
     /// Impossible marks: requests that arrive in the future or more than an hour ago, end twice, or
     /// never began; targets out of range.
     MarksRefused = "marks_refused",
-    /// Requests inferred from a high-priority client's launches, whether or not its program marks
-    /// requests. The daemon counts them; no client does.
+    /// Requests inferred from HP launches, marked or not; only the daemon counts them.
     RequestsInferred = "requests_inferred",
 }
 
 impl Counter {
-    /// Whether this is a running total, which stays when a process ends. Otherwise it is a current
-    /// number, which an ended process no longer adds to.
+    /// Whether this is a total, kept when a process ends, not a current number, which drops out.
     pub const fn is_total(self) -> bool {
         !matches!(self, Self::KernelsLearnt)
     }

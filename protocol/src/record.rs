@@ -25,14 +25,12 @@ pub const TARGET_NS_MAX: u64 = 3_600_000_000_000;
 /// The quantiles that a target may be for, per mille: the median to the 999th.
 pub const PER_MILLE: core::ops::RangeInclusive<u32> = 500..=999;
 
-/// The content of a record. Marks ([`Record::is_mark`]) go only to a daemon that knows them
-/// ([`crate::pages::DaemonPage::marks`]).
+/// A record's content. Marks ([`Record::is_mark`]) go only to daemons that know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A kernel (or a graph as one) was submitted.
     Launch(Launch),
-    /// All work submitted to `stream` up to and including `seq` is complete. Best-effort clients
-    /// push this only during a trace.
+    /// All work of `stream` up to `seq` is complete. From best-effort clients only in a trace.
     Complete {
         /// Index of the stream in the client's table.
         stream: u32,
@@ -95,8 +93,7 @@ pub struct End {
 pub struct Launch {
     /// Index of the stream in the client's table, below [`STREAMS_MAX`].
     pub stream: u32,
-    /// Sequence number in that stream, from 1. In a best-effort launch: the stream's charges so
-    /// far, ns.
+    /// Sequence number in that stream, from 1. Of a best-effort launch: the stream's charges, ns.
     pub seq: u64,
     /// Identity of kernel and shape within the client; 0: none. It may change after a long pause.
     pub kernel: u64,
@@ -337,8 +334,7 @@ impl Record {
         }
     }
 
-    /// Checks a copied record. Words and flags that this version does not define are ignored, so
-    /// that a newer minor version may use them.
+    /// Checks a copied record. Unknown words and flags are a newer minor version's: ignored.
     pub fn decode(words: &[u64; RECORD_WORDS]) -> Result<Self, RecordError> {
         match words[0] as u8 {
             KIND_LAUNCH => decode_launch(words),

@@ -63,8 +63,7 @@ impl<const N: usize> Spsc<N> {
         let side = &self.producer;
         let tail = side.tail.load(Ordering::Relaxed);
         if tail.wrapping_sub(side.head_seen.load(Ordering::Relaxed)) >= N as u64 {
-            // Acquire pairs with the Release store of `head` in `pop`: without it the stores below
-            // could overwrite a slot that the consumer is still copying.
+            // Acquire pairs with `pop`'s Release: else stores overwrite a slot still being copied.
             let head = self.head.load(Ordering::Acquire);
             side.head_seen.store(head, Ordering::Relaxed);
             if tail.wrapping_sub(head) >= N as u64 {
@@ -75,8 +74,7 @@ impl<const N: usize> Spsc<N> {
         for (word, value) in slot.iter().zip(record) {
             word.store(*value, Ordering::Relaxed);
         }
-        // Pairs with the Acquire load of `tail` in `pop`: else the consumer could see the new index
-        // with old words.
+        // Pairs with `pop`'s Acquire of `tail`: else it could see the new index with old words.
         side.tail.store(tail.wrapping_add(1), PUBLISH);
         Ok(())
     }
@@ -111,8 +109,7 @@ impl<const N: usize> Spsc<N> {
         Ok(Some(record))
     }
 
-    /// Where a new consumer begins: behind all earlier records. The previous consumer's words in
-    /// the page are neither believed nor needed.
+    /// Where a new consumer begins: behind all earlier records; it ignores its predecessor's words.
     pub fn skip(&self) -> Cursor {
         // Acquire pairs with the publishing store in `push`: skipped slots are no longer written.
         let head = self.producer.tail.load(Ordering::Acquire);
@@ -158,8 +155,7 @@ impl<const N: usize> Mpsc<N> {
             let tail = self.tail.load(Ordering::Relaxed);
             let index = (tail & Self::MASK) as usize;
             let lap = tail / N as u64;
-            // Acquire pairs with the Release in `pop` that frees the slot for this lap: without it
-            // the stores below could overtake the consumer's copy.
+            // Acquire pairs with `pop`'s Release: else stores overtake the consumer's copy.
             let turn = self.turns[index].load(Ordering::Acquire);
             if turn < 2 * lap {
                 return Err(Full);
@@ -196,8 +192,7 @@ impl<const N: usize> Mpsc<N> {
         Some(record)
     }
 
-    /// Where a new consumer begins: behind all earlier records, or at the oldest slot that is
-    /// claimed but not filled yet.
+    /// Where a new consumer begins: behind all records, or at the oldest claimed, unfilled slot.
     pub fn skip(&self) -> Cursor {
         let tail = self.tail.load(Ordering::Relaxed);
         // The previous consumer has taken everything that is a lap older.

@@ -196,8 +196,7 @@ impl<T: SharedPage> Mapping<T> {
     pub fn move_to(&self, fd: impl AsFd, words: usize) -> io::Result<()> {
         assert!(words * size_of::<AtomicU64>() <= size_of::<T>());
         let new = Self::open(&fd, Access::ReadWrite)?;
-        // SAFETY: the range is this mapping. A size of 0 leaves it, and maps its pages again
-        // (mremap(2)).
+        // SAFETY: the range is this mapping. Size 0 leaves it and maps its pages again (mremap(2)).
         let twin = unsafe {
             let flags = MremapFlags::MAYMOVE;
             mremap(self.page.as_ptr().cast(), 0, size_of::<T>(), flags)?
@@ -281,8 +280,7 @@ fn begin_client_page(page: &ClientPage, clock: &Clock) {
 impl<T: SharedPage> Deref for Mapping<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: mapped with the size of `T` and page alignment until dropped; any bytes are a
-        // valid `T` by `SharedPage`.
+        // SAFETY: mapped with `T`'s size and alignment until dropped; any bytes are a valid `T`.
         unsafe { self.page.as_ref() }
     }
 }

@@ -28,8 +28,7 @@ pub const PUBLISH: Ordering = Ordering::Release;
 #[cfg(weaken_release)]
 pub const PUBLISH: Ordering = Ordering::Relaxed;
 
-/// Ordering of the subtraction that refunds a charge from its client's sum: a thread that sees it
-/// also sees the refund counted. Weakened like [`PUBLISH`].
+/// Ordering of a refund from a client's sum: its readers see it counted. Weakened, too.
 #[cfg(not(weaken_release))]
 pub const REFUND: Ordering = Ordering::Release;
 /// Deliberately wrong.

@@ -149,8 +149,7 @@ impl CUDA_ARRAY3D_DESCRIPTOR {
         }
     }
 
-    /// Bytes of all elements, which is the size that the application requests. `None` if the format
-    /// is unknown or the product overflows.
+    /// Bytes of all elements, the requested size. `None` for an unknown format or an overflow.
     #[must_use]
     pub fn bytes(&self) -> Option<usize> {
         let [height, depth] = [self.height, self.depth].map(|extent| extent.max(1));

@@ -211,8 +211,7 @@ pub struct CUmemcpyAttributes {
 pub struct CUmemcpy3DOperand {
     /// Meaning of the words.
     pub kind: CUmemcpy3DOperandType,
-    /// For a pointer: address, elements of a row, rows of a slice, location hint. For an array: the
-    /// handle, then x, y and z. A union in the header.
+    /// A union: pointer, row's elements, slice's rows, location hint; or array handle, x, y, z.
     pub words: [u64; 4],
 }
 

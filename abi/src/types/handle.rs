@@ -69,8 +69,7 @@ pointer_handles! {
 }
 
 impl CUstream {
-    /// The legacy default stream of the current context (`CU_STREAM_LEGACY`); it and every blocking
-    /// stream wait for each other.
+    /// The legacy stream (`CU_STREAM_LEGACY`); it and every blocking stream wait for each other.
     pub const LEGACY: Self = Self(ptr::without_provenance_mut(1));
     /// The calling thread's default stream (`CU_STREAM_PER_THREAD`).
     pub const PER_THREAD: Self = Self(ptr::without_provenance_mut(2));

@@ -1,5 +1,4 @@
-//! Blocks on an SM and SMs needed, from files' values. A tool's own computation has precedence over
-//! the calculator ([`profiler::occupancy`]).
+//! Blocks on an SM and SMs needed: a tool's own, else the calculator's ([`profiler::occupancy`]).
 
 pub use profiler::occupancy::{
     Block, BlockLimits, SmLimits, block_limits, blocks, sms_needed, threads,

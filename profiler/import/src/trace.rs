@@ -211,8 +211,7 @@ impl Reading<'_> {
         Err(Error::too_many(self.path, "calls or operators", RANGES_MAX))
     }
 
-    /// The list is not closed, or the text is not JSON. A bare list may be open by its format
-    /// ("Trace Event Format": a crashing program cannot close it).
+    /// An open list, or no JSON. A bare list may be open ("Trace Event Format": after a crash).
     fn handle_broken(
         &mut self,
         error: serde_json::Error,

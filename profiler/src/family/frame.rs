@@ -50,8 +50,7 @@ fn after_identifier(text: &str) -> Option<&str> {
     Some(text.get(after..).unwrap_or(""))
 }
 
-/// What follows one code that is no identifier, of which a number may be a part: a literal
-/// (`Li128E`), an earlier name (`S1_`) or a parameter (`T_`).
+/// The rest after a code that is no identifier: literal (`Li128E`), name (`S1_`), parameter (`T_`).
 fn after_code(text: &str) -> Option<&str> {
     let mut characters = text.chars();
     let first = characters.next()?;

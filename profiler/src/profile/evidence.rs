@@ -61,8 +61,7 @@ pub struct Measured {
 pub struct Percent(u32);
 
 impl Percent {
-    /// The greatest percentage kept. Tools report a little more than 100 % where a counter and its
-    /// peak were sampled apart; ten times the peak is no such error.
+    /// Tools report a little over 100 % (counters sampled apart); ten times the peak is an error.
     pub const MAX: Self = Self(100_000);
 
     /// `percent` (0 to 1000), rounded to hundredths; `None` for other numbers.

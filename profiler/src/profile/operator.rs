@@ -20,8 +20,7 @@ pub struct Operator {
     pub batch: Option<u64>,
     /// The number format of the matrices or tensors, e.g. `f16`; `None` if not stated.
     pub number: Option<String>,
-    /// The layout of the two factors of a product: `n`, `t` (transposed) or `c` (and conjugated)
-    /// each; `None` if not stated.
+    /// A product's two factors: `n`, `t` (transposed) or `c` (and conjugated) each, if stated.
     pub layout: Option<String>,
 }
 

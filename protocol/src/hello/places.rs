@@ -17,8 +17,7 @@ pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folders in which daemons put their sockets, root's first. The one below `/tmp` is included
-/// only if no other user can have created its contents.
+/// The folders of daemons' sockets, root's first; below `/tmp` only one that no other user made.
 pub fn socket_folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(SYSTEM_FOLDER)];
     folders.extend(runtime_folder());
@@ -55,14 +54,12 @@ pub fn is_own(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
-/// The folder for sockets of a user without a runtime folder: a session without a login (`su`,
-/// cron, a container). It counts if it [is private](is_private).
+/// The socket folder without a login (`su`, cron, a container), if it [is private](is_private).
 pub fn temporary_folder() -> PathBuf {
     format!("/tmp/pillion-{}", geteuid().as_raw()).into()
 }
 
-/// Whether `found` is a folder of this process's user that no other user can read or write. In
-/// `/tmp` any user may have created a folder of that name.
+/// Whether `found` is this user's alone: any user may have created a folder of the name in `/tmp`.
 pub fn is_private(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
 }

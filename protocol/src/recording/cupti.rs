@@ -19,8 +19,7 @@ pub enum Cupti {
     Profiled,
     /// The library that was found lacks a function.
     Incomplete,
-    /// The library is older than CUDA 11.0, or of a later major version than the driver. The value
-    /// is the version that `cuptiGetVersion` reports.
+    /// Older than CUDA 11.0, or of a later major version than the driver (`cuptiGetVersion`).
     Unfit(u32),
     /// Another tool in the process has subscribed.
     Taken,

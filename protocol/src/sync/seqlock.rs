@@ -60,8 +60,7 @@ impl SeqLock {
         self.finish(writing.wrapping_add(1));
     }
 
-    /// Marks the words as being written, if the version is `seen`. Then the caller is their only
-    /// writer until [`SeqLock::finish`].
+    /// Begins to write if the version is `seen`; the only writer until [`SeqLock::finish`].
     #[inline]
     pub fn try_begin(&self, seen: u64, writing: u64) -> bool {
         // Acquire pairs with the store in `finish`: else the previous writer's older words might be
@@ -89,18 +88,15 @@ impl SeqLock {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Whether the version is still `seen` after reading the words. It may differ in the bits of
-    /// `flags`, which are not part of the version.
+    /// Whether the version is still `seen` after reading, but for the bits of `flags`.
     #[inline]
     pub fn is_still(&self, seen: u64, flags: u64) -> bool {
-        // Pairs with the Release fences in `write` and `try_begin`, and orders the loads of the
-        // words before the load below.
+        // Pairs with the Release fences of writers: the words' loads come before this one.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) | flags == seen | flags
     }
 
-    /// Replaces `seen` by `to`, which describes the same words, unless the version has changed.
-    /// Relaxed: no word was stored before this.
+    /// Replaces `seen` by `to`, of the same words, if unchanged. Relaxed: no word was stored.
     #[inline]
     pub fn try_set(&self, seen: u64, to: u64) {
         let relaxed = Ordering::Relaxed;

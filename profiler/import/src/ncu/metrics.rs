@@ -361,8 +361,7 @@ impl Values {
         self.values.get(&metric).map(|&(_, value)| value)
     }
 
-    /// The value as a whole number, if it fits into 32 bits. Details pages print sizes in Kbyte
-    /// with two decimals; see [`Values::bytes`].
+    /// As a whole number, if it fits in 32 bits. Of sizes in Kbyte see [`Values::bytes`].
     fn number(&self, metric: Metric) -> Option<u32> {
         let value = self.of(metric)?.round();
         (0.0..=f64::from(u32::MAX))

@@ -1,5 +1,4 @@
-//! A copy of an export of Nsight Systems with only an import's data: the required columns, and of
-//! the strings the names of kernels and ranges.
+//! A copy of an export with only an import's data: its columns, and names of kernels and ranges.
 
 use std::path::Path;
 

@@ -198,8 +198,7 @@ impl<'a> Groups<'a> {
         mangled.or_else(|| only(self.by_base.get(&(&*kernel.names.base, shape.0, shape.1))))
     }
 
-    /// The only place, or the first of several that differ only in their operators; its counters
-    /// are shared among them in the end ([`Groups::share_counters`]).
+    /// The only place, or the first of several operators' ([`Groups::share_counters`]).
     fn one_of(&self, places: &[usize]) -> Option<usize> {
         let (first, rest) = places.split_first()?;
         let apart_from_operator = |place: &usize| {
@@ -210,8 +209,7 @@ impl<'a> Groups<'a> {
         rest.iter().all(is_alike).then_some(*first)
     }
 
-    /// Shares counters between operators: counting tools do not know operators, so the counters of
-    /// a kernel and shape hold in all of them.
+    /// Shares counters between operators, as counting tools know none: they hold in all of them.
     fn share_counters(&mut self) {
         for places in self.by_base.values() {
             let counted = places.iter().filter_map(|&place| self.groups.get(place));

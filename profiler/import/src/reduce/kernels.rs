@@ -177,8 +177,7 @@ fn of_summaries(summaries: &[Summary]) -> Option<(u64, Durations, u64)> {
     Some((count, possible(durations), 0))
 }
 
-/// Durations as a profile has them: at least 1 ns each (tools of 2021 state whole microseconds, and
-/// 0 for a short kernel), and at most the profile's limit.
+/// At least 1 ns each (tools of 2021 state µs, 0 if short), at most the profile's limit.
 fn possible(durations: Durations) -> Durations {
     let p95_ns = durations.p95_ns.clamp(1, DURATION_NS_MAX);
     Durations {

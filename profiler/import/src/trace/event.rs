@@ -1,5 +1,4 @@
-//! The required parts of one event of a trace. Any value may have any type: an unexpected one
-//! counts as unstated.
+//! The required parts of an event. Any value may have any type: an unexpected one is unstated.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -243,8 +242,7 @@ impl Number {
         }
     }
 
-    /// Converts units of `factor` ns to ns. Whole part and decimals are scaled apart, because a
-    /// double has not enough digits for the time since 1970 in ns.
+    /// `factor` ns to ns. Decimals are scaled apart: a double lacks digits for ns since 1970.
     pub(super) fn nanoseconds(self, factor: i64) -> Option<i64> {
         match self {
             Self::Whole(number) => number.checked_mul(factor),

@@ -84,8 +84,7 @@ fn files() -> Vec<(String, PathBuf)> {
     files
 }
 
-/// The profile of a file; `None` for a file that is no recording. The RTX 5070's files do not state
-/// its bandwidth, which the measured program printed.
+/// A recording's profile. The RTX 5070's bandwidth is what the measured program printed.
 fn profile_of(set: &str, path: &Path) -> Option<Profile> {
     let mut source = read(path).ok()?;
     if set == "ncu_metrics_win_rtx5070" {
@@ -209,8 +208,7 @@ fn no_more_than_3_percent_of_what_was_counted_is_estimated_as_the_opposite() {
     assert!(all.harmful * 100 <= all.all * 3);
 }
 
-/// Where the shapes are known they decide ([`import::classify`]), because a name says nothing of
-/// them; `docs/formats.md` has how often it would have agreed.
+/// Known shapes decide ([`import::classify`]); `docs/formats.md` has how often names agree.
 #[test]
 fn names_are_set_beside_what_shapes_make() {
     let scores = scores(&[ClassRule::Estimated]);
@@ -220,8 +218,7 @@ fn names_are_set_beside_what_shapes_make() {
     assert_documented(&scores, &DOCUMENTED_SHAPES);
 }
 
-/// Sets without counters, and the least share of each one's GPU time with a class, percent,
-/// excluding kernels of collectives, which get none.
+/// Sets without counters; the least classed share of GPU time, percent, without collectives.
 const CLASSED_MIN: [(&str, f64); 11] = [
     ("nsys_2022.2_a100_40_saxpy", 99.0),
     ("nsys_2024.6_h100_nvfuser", 46.0),

@@ -1,5 +1,4 @@
-//! Real reports of `nsys stats` and kernel files of Orion, read in place, against the SQLite export
-//! of the same run and against each other.
+//! Real reports of `nsys stats` and kernel files of Orion against the run's SQLite, and each other.
 
 use std::path::Path;
 
