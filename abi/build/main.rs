@@ -146,7 +146,6 @@ fn write_ids(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(code, "}}\n")
 }
 
-/// One exported macro that passes a list of symbols to another macro.
 fn write_macro<'a>(
     code: &mut String,
     name: &str,

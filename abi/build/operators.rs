@@ -152,7 +152,6 @@ fn expression(word: &str, parameters: &[(String, &'static str)]) -> String {
     }
 }
 
-/// Name and Rust type of a parameter from its C declaration.
 fn parameter(text: &str) -> Result<(String, &'static str), String> {
     let text = text.trim();
     let is_pointer = text.contains(['*', '[']);

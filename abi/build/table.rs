@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 const HEADER: &str = "symbol,api,version,per_thread,category,route,softgpu,prototype";
 
-/// Values of the column `category`, and the variant of `Category`.
 const CATEGORIES: [(&str, &str); 12] = [
     ("context", "Context"),
     ("copy", "Copy"),
@@ -26,9 +25,7 @@ const CATEGORIES: [(&str, &str); 12] = [
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// The ELF symbol, e.g. `cuMemAlloc_v2`.
     pub(crate) symbol: String,
-    /// The name for cuGetProcAddress, e.g. `cuMemAlloc`.
     pub(crate) api: String,
     /// The CUDA version (major * 1000 + minor * 10) that introduced this form.
     pub(crate) version: u32,

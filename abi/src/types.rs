@@ -2,7 +2,6 @@
 //! that a prototype can be read beside the header. Everything is a transparent newtype or
 //! `repr(C)`; a value without a name here is like any other. Values and layouts are those of CUDA
 //! 12.8, and hold for the drivers of CUDA 11 to 13; items that only newer headers have are marked.
-//!
 //! Handles are addresses in the driver or its own tokens: compared and passed on, never
 //! dereferenced.
 

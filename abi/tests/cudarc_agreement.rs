@@ -267,7 +267,6 @@ fn results_are_those_of_the_header_and_have_names_and_texts() {
     assert_eq!(types::CUresult::OUT_OF_MEMORY.0, 2);
 }
 
-/// A function that returns every result of the header.
 macro_rules! results {
     ($($value:ident)+) => {
         fn header_results() -> Vec<(u32, &'static str)> {

@@ -23,7 +23,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// A form of an entry point: api, version, and whether it is per-thread.
 type Form = (String, u32, bool);
 
 fn forms(typedefs: &str) -> BTreeSet<Form> {

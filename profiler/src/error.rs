@@ -118,7 +118,7 @@ pub enum Error {
     Syntax {
         /// The place of the violation.
         place: Place,
-        /// What was found and what was expected.
+        /// The finding, and the expected form.
         reason: String,
     },
 

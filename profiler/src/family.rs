@@ -331,7 +331,6 @@ fn without<'a>(
     strip(part, mark).map_or((false, part), |rest| (true, rest))
 }
 
-/// A name without a compiler's number: `fusion` of `fusion_12`.
 fn without_number(text: &[u8]) -> &[u8] {
     let is_number = |byte: &&u8| byte.is_ascii_digit() || matches!(byte, b'_' | b'.');
     let digits = text.iter().rev().take_while(is_number).count();

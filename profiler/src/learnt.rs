@@ -1,9 +1,8 @@
-//! What the runs of one program have taught, as one profile. A process notes its kernels' durations
-//! ([`Profile`]; a kernel's `count` includes launches of earlier runs). When a run ends, its note
-//! is joined with the kept profile ([`joined`]) and has precedence for kernels in both, because a
-//! run starts from the kept profile and learns on: a changed duration (another driver, another
-//! clock) is right again after one run, and a kernel not launched in it is not forgotten.
-//!
+//! The durations that a program's runs have taught, as one profile. A process notes its kernels'
+//! durations ([`Profile`]; a kernel's `count` includes launches of earlier runs). When a run ends,
+//! its note is joined with the kept profile ([`joined`]) and has precedence for kernels in both,
+//! because a run starts from the kept profile and learns on: a changed duration (another driver,
+//! another clock) is right again after one run, and a kernel not launched in it is not forgotten.
 //! The kept profile has bounded kernels ([`KERNELS_MAX`]) and bytes; those with most time stay.
 
 use std::collections::{HashMap, HashSet};

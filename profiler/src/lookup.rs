@@ -399,13 +399,11 @@ fn has_sizes(kernel: &KernelProfile) -> bool {
     stated.is_some_and(|stated| !stated.sizes.is_empty())
 }
 
-/// Whether a kernel's operator matches this one in everything stated.
 fn covered(kernel: &KernelProfile, operator: &Operator) -> bool {
     let stated = kernel.operator.as_ref();
     stated.is_some_and(|stated| stated.covers(operator))
 }
 
-/// How much is stated of a kernel's operator.
 fn stated(kernel: &KernelProfile) -> usize {
     kernel.operator.as_ref().map_or(0, Operator::stated)
 }

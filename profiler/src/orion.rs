@@ -202,7 +202,7 @@ fn count_reason(line: &str, count: usize) -> String {
     }
 }
 
-/// The comma-separated fields of a line, each trimmed, with its column (from 1, in characters).
+/// The fields, trimmed, each with its column (from 1, in characters).
 fn fields_of(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut column = 1;
     line.split(',').map(move |field| {

@@ -186,7 +186,6 @@ impl Gpu {
         })
     }
 
-    /// Its name in a profile: from the device table, or its own.
     fn table_name(&self) -> String {
         let model = devices::model_of(&self.name);
         model.map_or_else(|| self.name.clone(), |model| model.name.clone())
@@ -366,18 +365,17 @@ impl Law {
             .max(floor(evidence.dram_pct, self.bandwidth_ratio()))
     }
 
-    /// Bandwidth of the other GPU ÷ of the first.
     fn bandwidth_ratio(&self) -> f64 {
         self.to.bandwidth / self.from.bandwidth
     }
 
-    /// The same for FP32 units of an SM; 1 where an architecture is unknown.
+    /// Of FP32 units of an SM; 1 where an architecture is unknown.
     fn lanes_ratio(&self) -> f64 {
         let lanes = self.to.lanes.zip(self.from.lanes);
         lanes.map_or(1.0, |(to, from)| f64::from(to) / f64::from(from))
     }
 
-    /// The same for the peak of all SMs.
+    /// Of the peak of all SMs.
     fn compute_ratio(&self) -> f64 {
         let sms = f64::from(self.to.sms) / f64::from(self.from.sms);
         sms * self.to.clock / self.from.clock * self.lanes_ratio()
@@ -473,7 +471,6 @@ fn shifted(requests: &Requests, before_ns: f64, after_ns: f64) -> Durations {
     }
 }
 
-/// Durations `factor` times as long, rounded up.
 fn stretched(durations: Durations, factor: f64) -> Durations {
     let times = |ns: u64| (ns as f64 * factor).ceil() as u64;
     // A quotient of equal figures is 1, and a sum may have more digits than a double.

@@ -1,10 +1,9 @@
 //! Settings in TOML, read by serde, with the place of every fault. A daemon's configuration and a
 //! simulator's scenario are structs that serde fills. Serde stops at the first mistake, so a
 //! [`Reader`] removes the key there and reads again, to report all unreadable keys and values at
-//! once. The owner of the struct then checks combinations of individually valid values.
-//!
-//! Serde's messages are reworded: `poll_us is 5; must be a whole number from 10 to 1000; nearest is
-//! 10`; so is a message of our own `Deserialize` with `, expected …`.
+//! once. The owner of the struct then checks combinations of individually valid values. Serde's
+//! messages are reworded: `poll_us is 5; must be a whole number from 10 to 1000; nearest is 10`; so
+//! is a message of our own `Deserialize` with `, expected …`.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -88,7 +87,6 @@ pub fn offset(document: &DeTable<'_>, path: &str) -> usize {
 #[derive(Debug)]
 pub struct Reader<'t> {
     layers: &'t Layers,
-    /// With the offset of each in the files.
     faults: Vec<(usize, Fault)>,
 }
 

@@ -113,7 +113,6 @@ fn first_line(text: &str) -> Option<&str> {
         .find(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Most characters of a value in a message.
 const SHOWN_CHARS_MAX: usize = 60;
 
 /// A value as messages show it: quoted, control characters escaped, truncated if long.

@@ -219,7 +219,6 @@ impl Members<'_> {
     }
 }
 
-/// `value` rounded to two significant decimal digits, halves up.
 fn two_digits(value: u64) -> u64 {
     let mut unit: u64 = 1;
     while value / unit >= 100 {

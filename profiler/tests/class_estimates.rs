@@ -1,10 +1,9 @@
-//! Estimated classes against all measurements of Orion's authors, weighted by GPU time.
-//!
-//! Each recording is scored as seen by an import, with durations, and by the interposer, with names
-//! and shapes. The class of a launch is *right* if it was measured; *harmful* if the opposite was,
-//! as two contending kernels then go together; *slow* if the measured class is unknown, as an
-//! allowed pair is then held. Results: `docs/formats.md`. The files, all scored, are not part of
-//! the repository (`testing::data`).
+//! Estimated classes against all measurements of Orion's authors, weighted by GPU time. Each
+//! recording is scored as seen by an import, with durations, and by the interposer, with names and
+//! shapes. The class of a launch is *right* if it was measured; *harmful* if the opposite was, as
+//! two contending kernels then go together; *slow* if the measured class is unknown, as an allowed
+//! pair is then held. Results: `docs/formats.md`. The files, all scored, are not part of the
+//! repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -25,7 +24,6 @@ fn main() -> ExitCode {
 /// SMs of the V100 that Orion measured on.
 const SMS: u32 = 80;
 
-/// The recordings behind the stated confidence.
 const STATED_FROM: [&str; 10] = [
     "bert_2_fwd",
     "bert_8_fb1",
@@ -143,7 +141,6 @@ fn score(entries: &[Entry], view: View) -> Score {
     score
 }
 
-/// Whether a recording is of real launches: a dummy's last some ns.
 fn is_real(entries: &[Entry]) -> bool {
     entries
         .iter()
@@ -227,7 +224,6 @@ const RECORDINGS_MIN: usize = 2;
 struct Recorded {
     score: Score,
     launches: usize,
-    /// The same for each recording with a classed launch of it.
     by_recording: BTreeMap<String, Score>,
 }
 

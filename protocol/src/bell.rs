@@ -48,7 +48,6 @@ pub(crate) fn wake_all(word: &core::sync::atomic::AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// Sleeps on a futex word that several processes share. `None` is no timeout.
 pub(crate) fn sleep(
     word: &core::sync::atomic::AtomicU32,
     seen: u32,

@@ -5,11 +5,10 @@
 /// The most of a GPU's time that a job may use, in steps of 0.01 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cap {
-    /// [`LEAST`] to [`MOST`].
     hundredths: u16,
 }
 
-/// What [`Cap::parse`] accepts, for messages.
+/// The text form that [`Cap::parse`] accepts, for messages.
 pub const EXPECTED: &str = "a part of the GPU's time from 1% to 100%, such as 30%";
 
 /// A change of the cap of a running job.

@@ -1,10 +1,9 @@
-//! The messages of client and daemon over the Unix socket: attach, welcome, status.
-//!
-//! The socket is `SOCK_SEQPACKET`: one message is one packet; pages travel with attach and welcome
-//! as file descriptors (`SCM_RIGHTS`). A message of every version begins with [`HELLO_MAGIC`] and
-//! the sender's version, so incompatible builds can report theirs. Numbers are little-endian; a
-//! text is a `u16` length and UTF-8 bytes. The connection stays open while the client lives; its
-//! end marks the client's end.
+//! The messages of client and daemon over the Unix socket: attach, welcome, status. The socket is
+//! `SOCK_SEQPACKET`: one message is one packet; pages travel with attach and welcome as file
+//! descriptors (`SCM_RIGHTS`). A message of every version begins with [`HELLO_MAGIC`] and the
+//! sender's version, so incompatible builds can report theirs. Numbers are little-endian; a text is
+//! a `u16` length and UTF-8 bytes. The connection stays open while the client lives; its end marks
+//! the client's end.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -229,7 +228,7 @@ pub enum Reply {
     Done,
     /// A job's quota and usage of memory.
     Memory(MemoryIs),
-    /// What is kept of a program's kernels. A memory file follows, immutable: a Pillion profile.
+    /// The kept data of a program's kernels. A memory file follows, immutable: a Pillion profile.
     Learnt {
         /// Whether anything is kept; if not, there is no descriptor.
         is_known: bool,

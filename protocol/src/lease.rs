@@ -145,7 +145,7 @@ impl LeasePage {
             .fetch_add(in_flight_ns, Ordering::AcqRel);
     }
 
-    /// Whether no launch goes until an operator says so. Relaxed: a word by itself, polled.
+    /// Whether an operator must resume launches. Relaxed: a word by itself, polled.
     pub fn is_held(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
     }

@@ -36,14 +36,13 @@ pub const LEDGER_SLOTS: usize = 256;
 /// [`Ledger::quota_bytes`] where there is no quota.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// Room for further kinds of memory.
 const KINDS_ROOM: usize = 10;
 const SEQ_BITS: u32 = 24;
 const SEQ_MASK: u32 = (1 << SEQ_BITS) - 1;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What memory is used for. Only for display: the sum ignores it.
+        /// The use of memory. Only for display: the sum ignores it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Kind { $($(#[$doc])* $name,)* }
@@ -177,7 +176,7 @@ impl<const N: usize> Ledger<N> {
         }
     }
 
-    /// What all processes hold, pending reservations included, bytes.
+    /// The holdings of all processes, pending reservations included, bytes.
     pub fn held_bytes(&self) -> u64 {
         u64::from(units_of(self.total.load(Ordering::Acquire))) * UNIT_BYTES
     }

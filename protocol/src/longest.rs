@@ -1,11 +1,9 @@
 //! The longest kernels of a client, by name: they show operators why protection against it is hard.
-//! Nothing is decided by them.
-//!
-//! The table has a few places in the client's page, each for another name. Threads of the client
-//! write it when they first see a kernel, not at launches; the daemon reads it for a status
-//! request. The reader gets a client's claim: a number, and a text's valid UTF-8. A place is a
-//! [`SeqLock`] whose version is the duration. A thread interrupted for good while writing leaves
-//! one place unused.
+//! Nothing is decided by them. The table has a few places in the client's page, each for another
+//! name. Threads of the client write it when they first see a kernel, not at launches; the daemon
+//! reads it for a status request. The reader gets a client's claim: a number, and a text's valid
+//! UTF-8. A place is a [`SeqLock`] whose version is the duration. A thread interrupted for good
+//! while writing leaves one place unused.
 
 use core::fmt::{self, Write as _};
 
@@ -39,7 +37,6 @@ struct Place {
     /// Duration of one launch; 0: free. It is the version of the words below.
     expected_ns: SeqLock,
     sm_needed: AtomicU64,
-    /// UTF-8, padded with zeroes.
     name: [AtomicU64; NAME_WORDS],
 }
 
@@ -69,7 +66,6 @@ impl Longest {
             return;
         }
         let mut text = Text::default();
-        // A name that does not fit is truncated.
         _ = write!(text, "{name}");
         for _ in 0..TRIES_MAX {
             let Some((place, before_ns)) = self.place_for(&text.0, expected_ns) else {
@@ -191,7 +187,6 @@ impl Place {
     }
 }
 
-/// A name as words; text beyond its end is dropped.
 #[derive(Default)]
 struct Text([u64; NAME_WORDS], usize);
 

@@ -43,7 +43,6 @@ pub struct NotebookPage([[AtomicU64; HALF_WORDS]; 2]);
 #[derive(Debug)]
 pub struct Notebook {
     page: Mapping<NotebookPage>,
-    /// Number of the last note; 0 before the first.
     number: u64,
 }
 
@@ -162,7 +161,6 @@ fn checksum(number: u64, text: &[u8]) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The text as words, with zeros behind its end.
 fn words_of(text: &[u8]) -> impl Iterator<Item = u64> {
     text.chunks(WORD_BYTES).map(|chunk| {
         let mut word = [0; WORD_BYTES];
@@ -219,7 +217,7 @@ mod tests {
         assert_eq!(text_in(&file).unwrap()[0], 7);
     }
 
-    /// A writer killed after any store: what it left of the third note spoils only the first.
+    /// A writer killed after any store: the rest of its third note spoils only the first.
     #[test]
     fn a_note_that_is_not_whole_leaves_the_one_before() {
         let (file, mut whole) = new();

@@ -43,7 +43,7 @@ pub struct Bell {
     pub key: AtomicU64,
 }
 
-/// What the daemon publishes to every client of a GPU.
+/// The daemon's words to every client of a GPU.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct DaemonPage {
@@ -93,7 +93,7 @@ pub const ON_LOSS_RUN: u32 = 0;
 /// Best-effort launches wait for the daemon's return, at most `max_hold` each.
 pub const ON_LOSS_HOLD: u32 = 1;
 
-/// What high-priority clients publish to best-effort ones.
+/// The words of high-priority clients to best-effort ones.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct HpPage {
@@ -109,7 +109,7 @@ pub struct BellPage {
     pub bell: Bell,
 }
 
-/// What one client and the daemon share.
+/// The words that one client and the daemon share.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ClientPage {
@@ -140,7 +140,7 @@ pub struct ClientPage {
     ///
     /// [`FROZEN_NS`]: crate::ending::FROZEN_NS
     pub seen_to_until_s: AtomicU32,
-    /// What the client reports for display.
+    /// The client's report for display.
     pub told: Line<Told>,
     /// Thread id of each ring's owner; 0 is free. A thread claims the first free ring before its
     /// first record, and never releases it: see [`ClientPage::rings_claimed`].
@@ -161,7 +161,7 @@ pub const STOP_OVERDUE: u32 = 2;
 /// In [`ClientPage::stop`]: the drain time is over, work is in flight, and the process exits now.
 pub const STOP_GAVE_UP: u32 = 3;
 
-/// What a client reports for display. Of this, only the supported batches influence decisions.
+/// A client's report for display. Of this, only the supported batches influence decisions.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Told {
@@ -173,7 +173,7 @@ pub struct Told {
     pub longest: Longest,
 }
 
-/// What a best-effort job may launch without asking.
+/// The launches that a best-effort job may make without asking.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct LeasePage {
@@ -416,7 +416,6 @@ impl ClientPage {
         let load = |word: &AtomicU64| word.load(crate::sync::Ordering::Relaxed);
         let shared = load(&self.told.counters[counter as usize]);
         match counter {
-            // The words may be a lying client's.
             Counter::Launches => self
                 .ring_launches
                 .iter()

@@ -8,7 +8,6 @@ pub struct Weight(u8);
 /// The least share of the solo rate, in steps of a hundredth of a per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Least {
-    /// 1 to [`ALL`].
     hundredths: u16,
 }
 
@@ -35,9 +34,9 @@ pub struct Promise {
     pub least: Option<LeastChange>,
 }
 
-/// What [`Weight::parse`] accepts, for messages.
+/// The text form that [`Weight::parse`] accepts, for messages.
 pub const WEIGHT_EXPECTED: &str = "a whole number from 1 to 100";
-/// What [`Least::parse`] accepts, for messages.
+/// The text form that [`Least::parse`] accepts, for messages.
 pub const LEAST_EXPECTED: &str = "a share above 0 to 1, such as 0.3, or a percentage such as 30%";
 /// The word for [`Change::Default`].
 pub const DEFAULT: &str = "default";
@@ -99,7 +98,6 @@ impl core::fmt::Display for Least {
     }
 }
 
-/// A value that fits in half a word of the ledger.
 trait Half: Copy {
     fn of_half(half: u16) -> Option<Self>;
     fn to_half(self) -> u16;

@@ -14,7 +14,7 @@ pub enum Quota {
     Unlimited,
 }
 
-/// What [`Quota::parse`] accepts, for messages.
+/// The text form that [`Quota::parse`] accepts, for messages.
 pub const EXPECTED: &str =
     "a size such as 10GiB (1MiB at least), or a part of the device such as 40%";
 

@@ -3,7 +3,7 @@
 //! slash; empty, or without a slash, it is the default domain. In the glob `*` matches anything,
 //! `?` one character (a byte of its UTF-8), all else itself.
 
-/// What [`RangePattern::parse`] accepts, for messages.
+/// The text form that [`RangePattern::parse`] accepts, for messages.
 pub const EXPECTED: &str = "DOMAIN/GLOB such as /forward* (default domain) or triton/request, of at most \
      255 bytes, with * and ? only in the glob";
 
@@ -69,7 +69,6 @@ fn matches<I: Iterator<Item = u8> + Clone>(glob: &[u8], mut name: I) -> bool {
             (None, None) => return true,
             (None, Some(_)) => return false,
             (Some(byte), Some(&wanted)) if wanted == b'?' || wanted == byte => at += 1,
-            // A star at the end matches the rest.
             (Some(_), None) if glob.last() == Some(&b'*') => return true,
             _ => {
                 let Some((behind, rest)) = &mut star else {

@@ -1,10 +1,9 @@
 //! The 64-byte record that a client pushes. High-priority clients push one for each launch,
 //! completion, and report of their program about its requests (a *mark*). During a trace
 //! ([`crate::pages::DaemonPage::trace`]) best-effort clients push their launches too, and all
-//! clients their copies and the names of their kernels.
-//!
-//! A record is eight `u64` words. [`Record::decode`] is the trust boundary: it accepts only what a
-//! correct client can have written, and all later code works on the checked copy.
+//! clients their copies and the names of their kernels. A record is eight `u64` words.
+//! [`Record::decode`] is the trust boundary: it accepts only what a correct client can have
+//! written, and all later code works on the checked copy.
 
 /// Words of a record. Eight words of eight bytes are one cache line.
 pub const RECORD_WORDS: usize = 8;
@@ -571,7 +570,6 @@ mod tests {
 
         #[test]
         fn any_words_are_refused_or_stay_in_bounds(kind in 0u64..9, mut words: [u64; RECORD_WORDS]) {
-            // Most random kinds are invalid.
             words[0] = words[0] & !0xff | kind;
             match Record::decode(&words) {
                 Ok(Record::Launch(l)) => {

@@ -1,14 +1,12 @@
-//! Bounded queues of records between a client and the daemon.
-//!
-//! [`Spsc`] has one producer thread, the launching thread that claims it; [`Mpsc`] is shared by
-//! those beyond the first [`crate::pages::RINGS`]. The peer can scribble over both: every word is
-//! an atomic, and the consumer keeps its position ([`Cursor`]), never reading `head` back. A full
-//! ring refuses the record: the producer never waits, and the caller counts the drop.
+//! Bounded queues of records between a client and the daemon. [`Spsc`] has one producer thread, the
+//! launching thread that claims it; [`Mpsc`] is shared by those beyond the first
+//! [`crate::pages::RINGS`]. The peer can scribble over both: every word is an atomic, and the
+//! consumer keeps its position ([`Cursor`]), never reading `head` back. A full ring refuses the
+//! record: the producer never waits, and the caller counts the drop.
 
 use crate::record::RECORD_WORDS;
 use crate::sync::{AtomicU64, Line, Ordering, PUBLISH};
 
-/// One record's words.
 type Slot = [AtomicU64; RECORD_WORDS];
 
 /// A queue with a single producer. `N` is a power of two.
@@ -21,7 +19,6 @@ pub struct Spsc<const N: usize> {
     slots: [Slot; N],
 }
 
-/// The words only the producer writes.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct ProducerSide {
@@ -236,7 +233,6 @@ mod tests {
         core::array::from_fn(|i| value.wrapping_mul(31).wrapping_add(i as u64))
     }
 
-    /// Each push and each pop, of a ring of 8 records.
     fn check_bounded_queue(
         pushes: Vec<bool>,
         push: impl Fn(&[u64; RECORD_WORDS]) -> bool,
@@ -306,7 +302,6 @@ mod tests {
         assert_eq!(mpsc.pop(&mut second), Some(record(9)));
     }
 
-    /// A thread preempted between its claim and its record.
     #[test]
     fn a_slot_that_is_claimed_and_not_filled_is_not_skipped() {
         let ring = Mpsc::<4>::empty();

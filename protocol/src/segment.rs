@@ -65,7 +65,7 @@ pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// What a mapping allows.
+/// The access that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Loads only; a store through it is a SIGSEGV, so callers keep to the table in `pages`.
@@ -400,7 +400,6 @@ mod tests {
             identity(fd.try_clone().unwrap()).unwrap()
         );
         assert_ne!(identity(&fd).unwrap(), identity(&other).unwrap());
-        // A file that its creator could shorten, and one that is no memory file.
         let unsealed = memfd_create("pillion-test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, size_of::<LeasePage>() as u64).unwrap();
         assert!(Mapping::<LeasePage>::open_from_peer(&unsealed).is_err());
@@ -435,7 +434,6 @@ mod tests {
         first.replace_with_zeros().unwrap();
         assert_eq!(first.epoch.load(Ordering::Relaxed), 0);
         first.epoch.store(7, Ordering::Relaxed);
-        // A file that is no page leaves the page in place.
         let short = create_sealed("pillion-test", 8).unwrap();
         assert!(first.replace(&short, Access::Read).is_err());
         assert_eq!(first.epoch.load(Ordering::Relaxed), 7);

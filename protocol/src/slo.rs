@@ -12,7 +12,7 @@ pub enum SloAsked {
     Ns(u64),
 }
 
-/// What [`SloAsked::parse`] accepts, for messages.
+/// The text form that [`SloAsked::parse`] accepts, for messages.
 pub const EXPECTED: &str =
     "times alone from 1x to 100x, such as 1.2x, or a time from 0.001ms to 60m, such as 15ms";
 
@@ -28,9 +28,7 @@ pub enum SloChange {
 /// The word for [`SloChange::Default`].
 pub const DEFAULT: &str = "default";
 
-/// Longest time, ns.
 const NS_MAX: f64 = 3.6e12;
-/// Shortest time, ns.
 const NS_MIN: f64 = 1e3;
 /// Steps of multiples, so that they survive encoding as a word.
 const STEPS: f64 = 1e9;

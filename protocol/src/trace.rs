@@ -60,7 +60,7 @@ pub struct Lease {
     pub budget_ns: u64,
 }
 
-/// What a lease grants.
+/// The grant of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// Nothing.
@@ -126,7 +126,7 @@ const CANCELLED: u64 = 1 << 9;
 const CLIENT: usize = 6;
 const READ_NS: usize = 7;
 
-/// What is wrong with an entry.
+/// Why an entry is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// A record that no client can have pushed.

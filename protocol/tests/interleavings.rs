@@ -20,7 +20,6 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     model_preempted(3, body);
 }
 
-/// Explores every interleaving with that many preemptions.
 fn model_preempted(times: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(times);
@@ -263,7 +262,6 @@ fn a_first_launch_is_found_or_voids_what_is_published() {
     });
 }
 
-/// Two words under one sequence lock, both equal to the version of their write.
 struct Pair {
     lock: SeqLock,
     words: [AtomicU64; 2],

@@ -117,7 +117,7 @@ named_values! {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
-    /// What runs.
+    /// The function that runs.
     pub func: CUfunction,
     /// Blocks in x, y, z.
     pub grid_dim: [c_uint; 3],

@@ -3,7 +3,6 @@
 use core::ffi::c_void;
 use core::ptr;
 
-/// Defines handles that are pointers in the driver's headers.
 macro_rules! pointer_handles {
     ($($(#[$meta:meta])* $name:ident;)+) => {
         $(

@@ -2,7 +2,6 @@
 
 use core::ffi::CStr;
 
-/// Defines the codes with their names and texts.
 macro_rules! results {
     ($($constant:ident = $value:literal, $name:literal, $description:literal;)+) => {
         impl CUresult {

@@ -46,7 +46,7 @@ named_values! {
 }
 
 named_values! {
-    /// What one operation of a batch does.
+    /// The operation of an entry of a batch.
     CUstreamBatchMemOpType(u32), "CU_STREAM_MEM_OP_" {
         /// Waits for 32 bits.
         WAIT_VALUE_32 = 1,
@@ -67,7 +67,7 @@ named_values! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CUstreamBatchMemOpParams {
-    /// What it does.
+    /// The operation.
     pub operation: CUstreamBatchMemOpType,
     /// A barrier's flags, else unused.
     pub flags_of_barrier: u32,

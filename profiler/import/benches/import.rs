@@ -14,7 +14,6 @@ use rusqlite::Connection;
 const LAUNCHES: u32 = 100_000;
 const TRACE_BYTES: u64 = 35 << 20;
 const LARGE_TRACE_BYTES: u64 = 1 << 30;
-/// Imports of each file; the least time counts.
 const ROUNDS: usize = 5;
 
 fn main() {

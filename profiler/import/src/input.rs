@@ -96,7 +96,6 @@ impl Read for Input {
 pub(crate) struct Lines {
     input: Input,
     decoder: Decoder,
-    /// Decoded text; the part from `start` is not yet returned.
     text: String,
     start: usize,
     is_at_end: bool,
@@ -174,7 +173,6 @@ impl Lines {
         Ok(())
     }
 
-    /// Appends `bytes` as text; invalid characters are replaced.
     fn decode(&mut self, mut bytes: &[u8]) {
         loop {
             let needed = self.decoder.max_utf8_buffer_length(bytes.len());

@@ -17,7 +17,6 @@ use metrics::Values;
 
 struct Measured {
     names: Names,
-    /// From the columns, where present; else from counters.
     grid: Option<[u32; 3]>,
     block: Option<[u32; 3]>,
     compute_capability: Option<(u32, u32)>,

@@ -1,12 +1,11 @@
-//! Reader of the SQLite databases of `nsys export --type sqlite`.
-//!
-//! Schemas changed often (none, 2.x … 3.24 seen, from 2020 to 2026): tables appear only when they
-//! have rows, and columns come and go in any order. So every column is requested by name, and a
-//! missing one is an unstated value. These databases hold the profiled program's whole environment,
-//! its output, user and host names; only the columns named here are read, and of strings only names
-//! of kernels and ranges. The file, which anyone may have made, is opened read-only and as
-//! immutable, so that nothing is written beside it. Only plain tables are read (a view could
-//! compute forever), and functions in the schema are not trusted.
+//! Reader of the SQLite databases of `nsys export --type sqlite`. Schemas changed often (none, 2.x
+//! … 3.24 seen, from 2020 to 2026): tables appear only when they have rows, and columns come and go
+//! in any order. So every column is requested by name, and a missing one is an unstated value.
+//! These databases hold the profiled program's whole environment, its output, user and host names;
+//! only the columns named here are read, and of strings only names of kernels and ranges. The file,
+//! which anyone may have made, is opened read-only and as immutable, so that nothing is written
+//! beside it. Only plain tables are read (a view could compute forever), and functions in the
+//! schema are not trusted.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -55,7 +54,6 @@ const READ: [(&str, &[&str], &str); 9] = [
 /// The rows about the tool, not the machine.
 const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')";
 
-/// Longest string or row from SQLite, bytes.
 const ROW_BYTES_MAX: i32 = 64 << 20;
 
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
@@ -238,7 +236,7 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// Calls `visit` with each row of `sql`. SQLite's errors mean a damaged file.
+    /// SQLite's errors mean a damaged file.
     fn each(
         &self,
         sql: &str,

@@ -1,9 +1,7 @@
-//! Comma-separated reports of `nsys stats` and `nsys analyze`, 2020 to now.
-//!
-//! A file has one or more reports, with titles, `Processing […]` lines and blank lines between. A
-//! report is recognised by its columns, whose names have changed less than the reports' own; units
-//! stand in them (`Start (ns)`). Only the most detailed report is read, so that no launch counts
-//! twice:
+//! Comma-separated reports of `nsys stats` and `nsys analyze`, 2020 to now. A file has one or more
+//! reports, with titles, `Processing […]` lines and blank lines between. A report is recognised by
+//! its columns, whose names have changed less than the reports' own; units stand in them (`Start
+//! (ns)`). Only the most detailed report is read, so that no launch counts twice:
 //! 1. a row per launch (`cuda_gpu_trace`),
 //! 2. a row per launch and its call (`cuda_kern_exec_trace`),
 //! 3. a row per kernel and shape (`cuda_gpu_kern_gb_sum`, `gpukernsum` of 2022),

@@ -62,7 +62,6 @@ pub fn reduce(sources: &[Source], options: &Options) -> Result<Profile, Error> {
         notices.push(DURATIONS_OF_NCU.to_owned());
     }
     let mut kernels = Vec::new();
-    // The entry of each group; `None` without durations.
     let mut entries: Vec<Option<u32>> = Vec::new();
     for group in &grouped.groups {
         let entry = kernels::profile_of(group, &choice);
@@ -80,7 +79,6 @@ pub fn reduce(sources: &[Source], options: &Options) -> Result<Profile, Error> {
     })
 }
 
-/// The requests of the first source with any, best source first.
 fn find_requests(
     sources: &[Source],
     choice: &choose::Choice,

@@ -40,7 +40,6 @@ const STYLE: &str = ":root { color-scheme: light dark; --paper: #fff; --ink: #1c
 struct Point<'a> {
     name: &'a str,
     class: ResourceClass,
-    /// Operations per byte.
     intensity: f64,
     gflop_per_s: f64,
     /// Of the time of the kernels drawn, 0 to 1.
@@ -110,7 +109,6 @@ impl Axes {
                 least = least.min(value.log10().floor());
                 most = most.max(value.log10().ceil());
             }
-            // At least one decade, with room on both sides.
             (least.min(most - 1.0), most + 0.3)
         };
         Self {

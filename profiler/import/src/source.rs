@@ -1,10 +1,9 @@
-//! A file's content, in one form for all formats: the readers' output and the reduction's input.
-//!
-//! A [`Source`] is one file. Its launches are rows: kernel, time, duration, GPU and stream. A
-//! kernel is one function in one launch shape, kept once ([`SourceBuilder::kernel`]), so that a
-//! file of a million launches takes some 80 MB. Counters of Nsight Compute belong to their launch.
-//! Reports with only sums give [`Summary`] rows. **Every unstated value is `None`.** A reader never
-//! fills in usual values, and never judges: the reduction decides about plausible SMs, classes and
+//! A file's content, in one form for all formats: the readers' output and the reduction's input. A
+//! [`Source`] is one file. Its launches are rows: kernel, time, duration, GPU and stream. A kernel
+//! is one function in one launch shape, kept once ([`SourceBuilder::kernel`]), so that a file of a
+//! million launches takes some 80 MB. Counters of Nsight Compute belong to their launch. Reports
+//! with only sums give [`Summary`] rows. **Every unstated value is `None`.** A reader never fills
+//! in usual values, and never judges: the reduction decides about plausible SMs, classes and
 //! requests.
 
 use std::collections::HashMap;
@@ -408,7 +407,6 @@ impl<'a> SourceBuilder<'a> {
         self.source
     }
 
-    /// `count` as the next index, if there is room for one more.
     fn checked(&self, count: usize, limit: usize, what: &'static str) -> Result<u32, Error> {
         if count >= limit {
             let path = self.path.to_owned();

@@ -1,12 +1,10 @@
-//! Chrome traces of PyTorch's profiler (Kineto).
-//!
-//! A trace is one JSON object with a list of events, or the list alone; of 35 MB or 1 GB, most of
-//! it stacks of Python. It is read as a stream, and unneeded events are dropped at once. Kept are
-//! kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them (`correlation`),
-//! annotations of the program, and, where shapes were recorded, the work of a kernel's operator
-//! (`External id`; [`work`]): matrix products are calls of cuBLAS, which distinguish their kernels.
-//! Times are microseconds, whole until 2.2 and with decimals since. [`lenient`] repairs writers'
-//! broken JSON.
+//! Chrome traces of PyTorch's profiler (Kineto). A trace is one JSON object with a list of events,
+//! or the list alone; of 35 MB or 1 GB, most of it stacks of Python. It is read as a stream, and
+//! unneeded events are dropped at once. Kept are kernels (`cat` `kernel`, in 2021 `Kernel`), the
+//! calls that launched them (`correlation`), annotations of the program, and, where shapes were
+//! recorded, the work of a kernel's operator (`External id`; [`work`]): matrix products are calls
+//! of cuBLAS, which distinguish their kernels. Times are microseconds, whole until 2.2 and with
+//! decimals since. [`lenient`] repairs writers' broken JSON.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -180,7 +180,6 @@ fn message(bytes: &[u8]) -> Vec<u8> {
     [(bytes.len() as u32).to_le_bytes().to_vec(), bytes.to_vec()].concat()
 }
 
-/// A report of one kernel with these metrics, the strings after the results.
 fn report(metrics: &[(&str, f64)]) -> Vec<u8> {
     let shape = [whole(1, 640), whole(2, 1), whole(3, 1)].concat();
     let block = [whole(1, 256), whole(2, 1), whole(3, 1)].concat();

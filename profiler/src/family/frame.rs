@@ -27,7 +27,7 @@ fn demangled_path(text: &str) -> Option<(&str, &str)> {
     text.split_at_checked(end)
 }
 
-/// The same for a mangled text (Itanium C++ ABI): consecutive names, each after its length.
+/// The first path of a mangled text (Itanium C++ ABI: names, each after its length), and the rest.
 fn mangled_path(text: &str) -> Option<(&str, &str)> {
     let mut rest = text;
     loop {
@@ -42,7 +42,7 @@ fn mangled_path(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// What follows an identifier at the start of `text`; nothing if the text was truncated within it.
+/// The rest after an identifier at the start of `text`; nothing if the text was truncated within.
 fn after_identifier(text: &str) -> Option<&str> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let length: usize = text.get(..digits)?.parse().ok()?;

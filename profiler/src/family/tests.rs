@@ -640,7 +640,6 @@ fn a_frame_is_judged_by_the_work_before_its_parts() {
     assert_all(Family::Elementwise, Some(Memory), &[transform]);
 }
 
-/// Tools truncate long names; the lost part must not be guessed from the rest of the arguments.
 #[test]
 fn a_name_that_was_cut_off_is_judged_by_its_own_part() {
     let loops = [

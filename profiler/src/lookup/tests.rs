@@ -261,7 +261,6 @@ fn a_launch_in_an_operator_is_found_by_both_and_else_by_the_kernel_alone() {
         (&small, 8, 0, (Some(10), Match::Exact, true)),
         (&large, 8, 0, (Some(900), Match::Exact, true)),
         (&small, 8, 1, (Some(10), Match::WithoutShared, true)),
-        // For another operator the longest of the shape, for another shape that of the operator.
         (&other, 8, 0, (Some(900), Match::Exact, false)),
         (&small, 32, 0, (Some(10), Match::NameOnly, true)),
         (&small, 16, 0, (Some(40), Match::Exact, false)),

@@ -30,7 +30,6 @@ const KEYS: [&str; 8] = [
 
 const KEYS_OF_1: usize = 5;
 
-/// Keys of `[measured]`, all optional.
 const MEASURED_KEYS: [&str; 4] = ["sms", "compute_capability", "clock_mhz", "bandwidth_gb_s"];
 
 /// Keys of `[requests]`: one of the first two, and all others.
@@ -75,7 +74,6 @@ const KERNEL_KEYS_OF_1: usize = 10;
 
 const KERNEL_KEYS_OF_2: usize = 22;
 
-/// Keys of `operator`; only the first is required.
 const OPERATOR_KEYS: [&str; 5] = ["name", "sizes", "batch", "number", "layout"];
 
 const DURATION_KEYS: [&str; 3] = ["sum", "median", "p95"];
@@ -425,7 +423,6 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Refuses the first key, in order of the file, that is not one of `known`.
     fn check_keys(&self, known: &[&'static str]) -> Result<(), Error> {
         let unknown = self
             .table

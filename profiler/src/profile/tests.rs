@@ -65,7 +65,7 @@ fn a_profile_may_know_no_kernel_and_no_source() {
     );
 }
 
-/// What to replace in [`EXAMPLE`], by what, and how the message then starts or goes on.
+/// A part of [`EXAMPLE`], its replacement, and how the message then starts or goes on.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "version = 2",

@@ -37,7 +37,6 @@ fn write_all(text: &mut String, profile: &Profile) -> fmt::Result {
     Ok(())
 }
 
-/// The least version, of those written, that has everything in the profile.
 fn version_of(profile: &Profile) -> u32 {
     let is_estimated = |kernel: &KernelProfile| {
         let evidence = &kernel.evidence;

@@ -33,7 +33,6 @@ fn a_profile_of_the_same_model_stays_what_it_is() {
     let named = Gpu {
         name: "Tesla V100-SXM2-16GB".to_owned(),
         sms: Some(80),
-        // As another board of the model states it.
         clock_mhz: Some(1597),
         ..Gpu::default()
     };
@@ -121,7 +120,7 @@ fn an_estimated_class_makes_no_launch_shorter() {
 
 #[test]
 fn a_class_is_judged_by_the_peaks_of_the_other_gpu() {
-    // An H100's ridge is twice as high as an A100's: what is barely memory-bound there is not here.
+    // An H100's ridge is twice an A100's: a barely memory-bound kernel there is none here.
     let before = profile(
         "H100-SXM5-80GB",
         "compute_pct = 20.00\ndram_pct = 90.00",

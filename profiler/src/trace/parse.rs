@@ -234,7 +234,6 @@ fn parse_kernel(place: Place, mut cursor: Cursor<'_>) -> Result<TraceKernel, Err
     Fields { place, values }.kernel()
 }
 
-/// The values of a `kernel` line by position in [`KEYS`], each with its place.
 struct Fields {
     place: Place,
     values: [Option<(Place, String)>; KEYS.len()],
@@ -367,7 +366,6 @@ impl<'a> Cursor<'a> {
         self.offset += rest.len() - rest.trim_start().len();
     }
 
-    /// Takes everything up to the next character for which `ends` holds.
     fn take_until(&mut self, ends: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let taken = rest.split(ends).next().unwrap_or(rest);

@@ -56,7 +56,7 @@ fn comments_blank_lines_key_order_and_crlf_do_not_matter() {
     assert_eq!(parse(&text), parse(EXAMPLE));
 }
 
-/// What to replace in [`EXAMPLE`], by what, and how the message then starts or goes on.
+/// A part of [`EXAMPLE`], its replacement, and how the message then starts or goes on.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "trace 1",

@@ -126,7 +126,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As `later_text`, for a yes-or-no field. Other values count as no answer.
     pub(super) fn later_answer(&mut self) -> Result<Option<bool>, HelloError> {
         match self.rest {
             [] => Ok(None),

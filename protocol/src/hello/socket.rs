@@ -14,7 +14,6 @@ use rustix::net::{
 
 /// Suffix of a socket's name until it listens, see [`listen_whole`].
 pub const NEW_SUFFIX: &str = ".new";
-/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// A socket that accepts clients at `path`, which must not exist.

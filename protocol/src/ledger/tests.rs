@@ -71,7 +71,6 @@ fn a_request_of_any_size_is_granted_or_refused_and_never_wraps() {
     assert_eq!(ledger.held_bytes(), 0);
 }
 
-/// Where a process dies within a change.
 #[derive(Clone, Copy, Debug)]
 enum Death {
     Declared,

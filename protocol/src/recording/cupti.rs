@@ -40,7 +40,6 @@ pub enum Call {
     Enable,
 }
 
-/// Bits of the word for the variant; the others are a number.
 const KIND_BITS: u32 = 8;
 const UNFIT: u32 = 8;
 /// The first code of [`Cupti::Failed`], by [`Call`].

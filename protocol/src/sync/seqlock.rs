@@ -68,7 +68,7 @@ impl SeqLock {
         let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
         let begun = self.0.compare_exchange(seen, writing, done, failed).is_ok();
         if begun {
-            // As in `write`.
+            // Pairs as in `write`.
             fence(Ordering::Release);
         }
         begun

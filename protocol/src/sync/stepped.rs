@@ -1,6 +1,5 @@
 //! Atomics with a countdown and a callback, by which the daemon's fault simulation interrupts
 //! between any two accesses. Built only with `--cfg stepped`: the shipped library has none of it.
-//!
 //! An access of shared memory is a step of its thread. After the requested number of steps the
 //! callback runs, *before* the access. It may let other threads run, or unwind: a thread that dies
 //! so has made no later store.

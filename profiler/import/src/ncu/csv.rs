@@ -1,9 +1,8 @@
-//! CSV of Nsight Compute: raw and details page, `--metrics`, of all versions from 2019 on.
-//!
-//! The tool writes to the terminal, so the program's output, the tool's messages (`==PROF==`) and
-//! warnings stand before and inside the table. A header is a line with the column `"ID"`; after it,
-//! records are the lines that start with a quote. Several runs in one file have several headers.
-//! Columns are found by name. Numbers are in the locale's format, so all are read first
+//! CSV of Nsight Compute: raw and details page, `--metrics`, of all versions from 2019 on. The tool
+//! writes to the terminal, so the program's output, the tool's messages (`==PROF==`) and warnings
+//! stand before and inside the table. A header is a line with the column `"ID"`; after it, records
+//! are the lines that start with a quote. Several runs in one file have several headers. Columns
+//! are found by name. Numbers are in the locale's format, so all are read first
 //! ([`super::separators`]). Two forms:
 //! - *wide* (raw page): a row per launch, a column per metric, units in a row after the header, or,
 //!   from the graphical tool, in the column's name: `name [unit]`.
@@ -52,7 +51,6 @@ struct Reading<'a> {
     header: Option<Header>,
     headers: usize,
     launches: Vec<Row>,
-    /// (header, process, id) to the launch.
     places: HashMap<(usize, String, String), usize>,
     separators: Separators,
     said: Said,
@@ -69,7 +67,7 @@ enum Form {
         unit: Option<usize>,
         value: usize,
     },
-    /// For each column that is kept: its number, what it counts, its factor.
+    /// For each kept column: its number, its counter, its factor.
     Wide {
         metrics: Vec<(usize, usize, Metric, f64)>,
         gpu_name: Option<usize>,
@@ -90,7 +88,6 @@ struct Row {
 
 #[derive(Default)]
 struct Said {
-    /// Its last reason for an empty table.
     error: Option<String>,
     profiled: bool,
     text_page: bool,
@@ -277,7 +274,6 @@ impl Header {
             .map_or("", String::as_str)
     }
 
-    /// Whether a column identifies a row's launch, so that it has no measured numbers.
     fn columns_of_launch(&self, column: usize) -> bool {
         [
             "ID",
@@ -327,7 +323,6 @@ impl Header {
     }
 }
 
-/// Splits `name [unit]`.
 fn with_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     match text

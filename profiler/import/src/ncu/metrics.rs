@@ -7,7 +7,6 @@ use std::sync::LazyLock;
 use crate::gpu::Gpu;
 use crate::source::{Counters, SharedMemory, StatedLimits};
 
-/// A counter that is kept. [`NAMES`] defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Metric {
     Duration,
@@ -381,7 +380,6 @@ impl Values {
         }
         let near = (bytes + 8) / 16 * 16;
         let large = (bytes + 512) / 1024 * 1024;
-        // Whole KiB are by far the most usual.
         Some(if large.abs_diff(bytes) <= 5 {
             large
         } else {

@@ -1,12 +1,11 @@
-//! Nsight Compute's own reports (`.ncu-rep`), without its libraries.
-//!
-//! A report is `NVR\0`, then blocks, each a length, a header and a payload; header and payload are
-//! messages in the wire format of Protocol Buffers. This reader knows only the required fields'
-//! numbers, from the descriptions that NVIDIA ships with the tool, and skips all others, so that
-//! newer and older reports open alike. Values are in base units, with no unit text and no locale:
-//! the most exact source of counters. Names of metrics are numbers into a table of strings that may
-//! come after the results, so a report is read twice: for the table, then for the results. Names of
-//! hosts, addresses and programs are in fields that are not read.
+//! Nsight Compute's own reports (`.ncu-rep`), without its libraries. A report is `NVR\0`, then
+//! blocks, each a length, a header and a payload; header and payload are messages in the wire
+//! format of Protocol Buffers. This reader knows only the required fields' numbers, from the
+//! descriptions that NVIDIA ships with the tool, and skips all others, so that newer and older
+//! reports open alike. Values are in base units, with no unit text and no locale: the most exact
+//! source of counters. Names of metrics are numbers into a table of strings that may come after the
+//! results, so a report is read twice: for the table, then for the results. Names of hosts,
+//! addresses and programs are in fields that are not read.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -192,7 +191,6 @@ fn strings(table: &[u8]) -> io::Result<Vec<String>> {
     Ok(strings)
 }
 
-/// A result of a kernel; `None` if it has no name.
 fn result(bytes: &[u8], metrics: &[Named]) -> io::Result<Option<Measured>> {
     let (mut mangled, mut function, mut demangled) = (None, None, None);
     let (mut grid, mut block, mut gpu_name) = (None, None, None);

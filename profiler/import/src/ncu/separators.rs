@@ -110,7 +110,6 @@ impl Separators {
     }
 }
 
-/// Whether `digits` has only digits and separators, and starts with a digit or a decimal point.
 fn is_number(digits: &str) -> bool {
     let is_part =
         |c: char| c.is_ascii_digit() || matches!(c, '.' | ',') || THOUSANDS_ONLY.contains(&c);

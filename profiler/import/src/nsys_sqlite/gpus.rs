@@ -13,11 +13,11 @@ use crate::gpu::Gpu;
 use crate::source::SourceBuilder;
 
 const GPUS: &str = "TARGET_INFO_GPU";
-/// The same before the middle of 2021, with other names and units.
+/// Until the middle of 2021, with other names and units.
 const GPUS_OF_2020: &str = "TARGET_INFO_CUDA_GPU";
 const DEVICES: &str = "TARGET_INFO_CUDA_DEVICE";
 
-/// The columns of a GPU. Bandwidth is in bytes per second, the clock in Hz.
+/// Bandwidth is in bytes per second, the clock in Hz.
 pub(super) const COLUMNS: [&str; 12] = [
     "id",
     "cuDevice",
@@ -33,7 +33,7 @@ pub(super) const COLUMNS: [&str; 12] = [
     "maxShmemPerSm",
 ];
 
-/// The same in the old table. Bandwidth is in kB/s, the clock in kHz; the GPU's number is CUDA's.
+/// In the old table: bandwidth in kB/s, the clock in kHz, CUDA's number of the GPU.
 pub(super) const COLUMNS_OF_2020: [&str; 12] = [
     "deviceId",
     "deviceId",
@@ -105,7 +105,6 @@ impl Reader<'_> {
     }
 }
 
-/// A row of the table of GPUs; bandwidth and clock are in units of `unit`.
 fn listed(row: &Row<'_>, unit: u64) -> rusqlite::Result<Listed> {
     let large = |index| -> rusqlite::Result<Option<u64>> {
         let value = integer(row, index)?.and_then(|value| u64::try_from(value).ok());

@@ -55,7 +55,6 @@ pub(super) type LaunchKeys = HashMap<(i64, i64), u32>;
 pub(super) type Strings = HashMap<i64, Arc<str>>;
 
 impl Reader<'_> {
-    /// Reads all launches into `builder`. Returns the place of each, for the ranges.
     pub(super) fn read_kernels(
         &self,
         builder: &mut SourceBuilder<'_>,

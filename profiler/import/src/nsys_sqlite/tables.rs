@@ -47,7 +47,6 @@ impl Tables {
         selected.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether Nsight Systems wrote the database, by tables in every export.
     pub(super) fn is_nsys(&self) -> bool {
         self.has("StringIds", &["id", "value"])
             && self.columns.keys().any(|name| {

@@ -17,7 +17,6 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Whether `launch`, of the source with that index, ran on the GPU.
     pub(super) fn takes(&self, source: usize, launch: &Launch) -> bool {
         let gpus = self.taken.get(source);
         gpus.and_then(|gpus| gpus.get(usize::from(launch.gpu)).copied())
@@ -25,7 +24,6 @@ impl Choice {
     }
 }
 
-/// The one GPU of the launches in `sources`, or the one named by `asked`.
 pub(super) fn choose(sources: &[Source], asked: Option<&str>) -> Result<Choice, Error> {
     let asked = match asked {
         Some(name) => {

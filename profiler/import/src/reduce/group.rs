@@ -15,7 +15,6 @@ pub(super) struct Group<'a> {
     /// The kernel as the source with counters describes it, if different.
     pub(super) counted: Option<&'a Kernel>,
     pub(super) durations_ns: Vec<u64>,
-    /// Sums, where there is nothing finer.
     pub(super) summaries: Vec<Summary>,
     pub(super) counters: Vec<&'a Counters>,
     pub(super) known: Option<&'a KernelProfile>,

@@ -116,7 +116,6 @@ fn confidence(estimate: Option<Estimate>) -> Option<Percent> {
     Percent::new(f64::from(estimate?.confidence_pct?))
 }
 
-/// SMs of the GPU, as its launches saw them or from the device table.
 fn sms(choice: &Choice) -> Option<u32> {
     choice.gpu.sms.or(choice.device.map(|device| device.sms))
 }
@@ -156,7 +155,7 @@ fn durations(group: &Group<'_>) -> Option<(u64, Durations, u64)> {
     ))
 }
 
-/// The same from sums: their median, and the longest as the p95, which reports lack.
+/// Of sums: their median, and the longest as the p95, which reports lack.
 fn of_summaries(summaries: &[Summary]) -> Option<(u64, Durations, u64)> {
     let add = |field: fn(&Summary) -> u64| {
         summaries

@@ -28,7 +28,6 @@ const ALIKE_MIN_PCT: usize = 60;
 /// Fewest requests from which gaps are believed.
 const REQUESTS_MIN: usize = 3;
 
-/// Longest order of launches in a profile, in runs of one kernel.
 const ORDER_RUNS_MAX: usize = 1 << 16;
 
 const NAMES_MAX: usize = 5;
@@ -197,7 +196,6 @@ struct Request {
     end_ns: i64,
 }
 
-/// The sum of the requests, and whether they are alike.
 fn summed(launches: &[(usize, Timed)], rule: RequestRule) -> Option<(Requests, bool)> {
     let mut requests: Vec<Request> = Vec::new();
     let mut places: HashMap<u32, usize> = HashMap::new();
@@ -245,7 +243,6 @@ fn summed(launches: &[(usize, Timed)], rule: RequestRule) -> Option<(Requests, b
     }
     let alike = lengths.values().copied().max().unwrap_or(0);
     let is_alike = requests.len() >= REQUESTS_MIN && alike * 100 >= inner.len() * ALIKE_MIN_PCT;
-    // Of equally usual orders the first.
     let usual = requests
         .iter()
         .rev()

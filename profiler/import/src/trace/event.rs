@@ -145,7 +145,6 @@ impl<'de> Deserialize<'de> for Args {
     }
 }
 
-/// A GPU as the trace describes it, in the words of 2021 and of now.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Device {
@@ -171,7 +170,6 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Its numbers, by their present names.
     pub(super) fn figures(&self) -> [(&'static str, Number); 8] {
         [
             ("id", self.id),
@@ -229,7 +227,6 @@ pub(super) enum Number {
     None,
     Whole(i64),
     Real(f64),
-    /// Other text, as a hash for comparison.
     Word(u64),
 }
 

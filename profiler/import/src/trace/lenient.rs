@@ -12,7 +12,6 @@ use crate::input::Input;
 
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The repaired text of an [`Input`].
 pub(super) struct Lenient {
     input: Input,
     decoder: Option<Decoder>,
@@ -37,7 +36,6 @@ enum Place {
     Outside,
     String,
     Escape,
-    /// In a word unknown to JSON.
     Word,
     Minus,
 }

@@ -49,7 +49,6 @@ struct Scrubber<'a, W> {
     path: &'a Path,
     to: W,
     events: u64,
-    /// Numbers that replace words where numbers are usual.
     words: HashMap<u64, usize>,
     devices: Vec<Device>,
 }

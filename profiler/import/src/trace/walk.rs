@@ -14,7 +14,6 @@ const EVENTS_PER_PROGRESS: u64 = 16_384;
 
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Receives a trace's content as it is read.
 pub(super) trait Visit {
     /// The next event. An error ends the walk.
     fn event(&mut self, event: Event) -> Result<(), Error>;

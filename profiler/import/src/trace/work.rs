@@ -1,7 +1,6 @@
-//! The work of a PyTorch operator, from its inputs' shapes, and the library call that does it.
-//!
-//! Only operators whose work follows from the shapes are here: matrix products and convolutions,
-//! and those that touch each element once. Others (attention in one kernel, loss functions,
+//! The work of a PyTorch operator, from its inputs' shapes, and the library call that does it. Only
+//! operators whose work follows from the shapes are here: matrix products and convolutions, and
+//! those that touch each element once. Others (attention in one kernel, loss functions,
 //! collectives) give nothing rather than a guess. Bytes are those of all inputs and of the output,
 //! each once: the least traffic. A product beyond the cache moves more, so its intensity is an
 //! upper bound.
@@ -158,7 +157,6 @@ fn gemm(left: &[f64], right: &[f64], args: &Args) -> Option<Operator> {
     })
 }
 
-/// Operations and elements of (batches of) an m×k by k×n product.
 fn product(left: &[f64], right: &[f64]) -> Option<(f64, f64)> {
     let (batch, m, k, n) = match (left, right) {
         (&[m, k], &[_, n]) => (1.0, m, k, n),

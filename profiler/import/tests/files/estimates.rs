@@ -104,7 +104,6 @@ fn by_name(profile: &Profile, kernel: &KernelProfile) -> Option<ResourceClass> {
     estimate(&launch).map(|estimate| estimate.class)
 }
 
-/// The scores of every set over the kernels whose class one of `rules` decided.
 fn scores(rules: &[ClassRule]) -> BTreeMap<String, Score> {
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     for (set, path) in files() {

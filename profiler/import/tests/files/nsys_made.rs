@@ -37,7 +37,6 @@ fn launch(device: i64, start_ns: i64, duration_ns: i64) -> String {
     )
 }
 
-/// A database of these statements, under a name that an URI must quote.
 fn database(folder: &TempDir, statements: &[&str]) -> PathBuf {
     let path = folder.path().join("it is 100% é?.sqlite");
     let _ = fs::remove_file(&path);

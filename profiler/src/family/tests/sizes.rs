@@ -16,7 +16,6 @@ fn sizes_of_the_call_say_more_than_the_name() {
     assert_eq!(in_call(gemm, &skinny), Some((Memory, Estimated)));
     let unknown = "nobody_knows_it";
     assert_eq!(in_call(unknown, &large), Some((Compute, Estimated)));
-    // The name decides for an auxiliary kernel.
     let sum = "void cublasLt::splitKreduce_kernel<32, 16>(int)";
     assert_eq!(in_call(sum, &large), Some((Memory, Name)));
     let conv = "volta_scudnn_128x64_relu_interior_nn_v1";
