@@ -1,8 +1,7 @@
-//! The resource class of a kernel from its name, where nothing was measured.
-//!
-//! Frameworks and libraries launch few kinds of kernels, *families*, and most of a family have the
-//! same bound whatever the model: an elementwise kernel moves 4 to 12 bytes for each operation, a
-//! matrix product does hundreds of operations for each byte. [`estimate`] finds the first rule of
+//! The resource class of a kernel from its name, where nothing was measured. Frameworks and
+//! libraries launch few kinds of kernels, *families*, and most of a family have the same bound
+//! whatever the model: an elementwise kernel moves 4 to 12 bytes for each operation, a matrix
+//! product does hundreds of operations for each byte. [`estimate`] finds the first rule of
 //! [`table::RULES`] that applies. Names may be mangled, demangled by any tool, or plain; the search
 //! neither allocates nor demangles. It runs once per kernel and shape, so scanning all is fast
 //! enough (10 µs).

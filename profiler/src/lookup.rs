@@ -6,9 +6,8 @@
 //! otherwise perhaps only the display name; a launch is then found by the base name of the two
 //! ([`crate::base_name`]), among the profile's kernels without a mangled name. Before that,
 //! [`ProfileIndex::find_in_any_spelling`] compares whole names in one spelling ([`crate::names`]),
-//! which distinguishes template instances; it allocates, so it runs once per shape.
-//!
-//! A launch whose exact shape was never measured is judged by its nearest relative. The order:
+//! which distinguishes template instances; it allocates, so it runs once per shape. A launch whose
+//! exact shape was never measured is judged by its nearest relative. The order:
 //! 1. [`Match::Exact`]: same name, grid, block and shared memory.
 //! 2. [`Match::WithoutShared`]: same name, grid and block.
 //! 3. [`Match::NameOnly`]: same name.

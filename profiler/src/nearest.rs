@@ -7,7 +7,6 @@ const WORD_CHARS_MAX: usize = 64;
 
 /// The candidate nearest to `word`, if it is near enough to be intended: at most a third of the
 /// longer word wrong. Of equally near ones the first.
-///
 /// ```
 /// assert_eq!(profiler::nearest::nearest("polcy", ["gpu", "policy", "socket"]), Some("policy"));
 /// assert_eq!(profiler::nearest::nearest("banana", ["gpu", "policy", "socket"]), None);

@@ -1,13 +1,10 @@
-//! Reader of Orion's kernel files.
-//!
-//! Orion (EuroSys'24; github.com/eth-easl/orion, `benchmarking/model_kernels`) describes a job by
-//! comma-separated text without quoting: a header, then one row per launch, in order:
-//!
+//! Reader of Orion's kernel files. Orion (EuroSys'24; github.com/eth-easl/orion,
+//! `benchmarking/model_kernels`) describes a job by comma-separated text without quoting: a header,
+//! then one row per launch, in order:
 //! ```text
 //! Name,Profile,Memory_footprint,SM_usage,Duration
 //! Conv,1,0,98,100480
 //! ```
-//!
 //! `Profile` is 1 for compute-bound, 0 for memory-bound, -1 for unknown. `SM_usage` is the number
 //! of SMs needed on a V100; uncapped. `Duration` is in ns. `Memory_footprint` is 0 or 1 in every
 //! published file and Orion never reads it: it is checked and dropped. Grid, block, registers and

@@ -1,8 +1,6 @@
-//! Profiles: what was measured about kernels.
-//!
-//! A profile states, for each kernel and launch shape, its launches, their durations (quantiles,
-//! not only a mean), its SM need and its resource class. It is a TOML file:
-//!
+//! Profiles: what was measured about kernels. A profile states, for each kernel and launch shape,
+//! its launches, their durations (quantiles, not only a mean), its SM need and its resource class.
+//! It is a TOML file:
 //! ```toml
 //! format = "pillion-profile"
 //! version = 2
@@ -21,7 +19,6 @@
 //! class = "compute"
 //! class_rule = "given"
 //! ```
-//!
 //! These keys are required. Version 2 may add an import's findings. In the kernel: the mangled
 //! name, the evidence for class and SM need ([`Evidence`]), and the library call that launched it
 //! ([`Operator`]). In the file: the GPU ([`Measured`]), cautions about the profile (`notices`), and

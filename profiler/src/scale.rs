@@ -1,14 +1,10 @@
-//! Scales a profile of one GPU to another.
-//!
-//! A launch is looked up by name and shape, on any GPU; its duration, SM need and bound differ
-//! between GPUs. A profile is therefore scaled once before its use on another GPU. The law is the
-//! *wave scaling* of Habitat (Yu et al., "A Runtime-Based Computational Performance Predictor for
-//! Deep Neural Network Training", USENIX ATC'21):
-//!
+//! Scales a profile of one GPU to another. A launch is looked up by name and shape, on any GPU; its
+//! duration, SM need and bound differ between GPUs. A profile is therefore scaled once before its
+//! use on another GPU. The law is the *wave scaling* of Habitat (Yu et al., "A Runtime-Based
+//! Computational Performance Predictor for Deep Neural Network Training", USENIX ATC'21):
 //! ```text
 //! T_d = T_o × (D_o ÷ D_d)^γ × (waves_d ÷ waves_o × C_o ÷ C_d)^(1 − γ)
 //! ```
-//!
 //! with D the bandwidth of device memory, C the clock, waves the rounds in which the grid's blocks
 //! run, and γ how much a kernel is bound by memory. Habitat takes γ from counted operations and
 //! bytes (1 for bytes only, ½ at the ridge, towards 0 above). Here γ follows from the class, with

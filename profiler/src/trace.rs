@@ -1,9 +1,7 @@
-//! Traces: what a job launches, in order.
-//!
-//! A trace is a table of kernels and a list of launches, each an index into the table. It can be
-//! made from an Orion kernel file ([`Trace::from_orion`]) or read from our own format, which is
-//! line-based for version control. (The `kernel` line is broken here.)
-//!
+//! Traces: what a job launches, in order. A trace is a table of kernels and a list of launches,
+//! each an index into the table. It can be made from an Orion kernel file ([`Trace::from_orion`])
+//! or read from our own format, which is line-based for version control. (The `kernel` line is
+//! broken here.)
 //! ```text
 //! pillion-trace 1
 //! device V100-SXM2-16GB
@@ -13,7 +11,6 @@
 //! launch 0
 //! launch 0 x3
 //! ```
-//!
 //! The first line is the format and its version, the second the measured device. Every `kernel`
 //! line has every key, once; the keys may come in any order. Kernels are numbered from 0 in order
 //! of their lines. `launch I` launches kernel I once, `launch I xN` N times in a row; it may name

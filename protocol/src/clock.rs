@@ -1,9 +1,7 @@
-//! The one reading of time, and the one way to wait.
-//!
-//! Normally time is `CLOCK_MONOTONIC`, which all processes of a machine share. If the environment
-//! names a clock page ([`CLOCK_ENV`]), time is the software GPU's: it stands still while any
-//! participant computes, and advances to the next event when all wait. A noisy machine cannot
-//! disturb such runs, and a seed repeats them.
+//! The one reading of time, and the one way to wait. Normally time is `CLOCK_MONOTONIC`, which all
+//! processes of a machine share. If the environment names a clock page ([`CLOCK_ENV`]), time is the
+//! software GPU's: it stands still while any participant computes, and advances to the next event
+//! when all wait. A noisy machine cannot disturb such runs, and a seed repeats them.
 //!
 //! **Virtual time, the protocol.** Every thread that waits is a *participant* with a slot in the
 //! [`ClockPage`]; exactly one runs at a time. [`Clock::wait`] stores deadline and bell key in the

@@ -1,12 +1,10 @@
 //! The time limits of the steps that end a process. The supervisors of an exit (`pillion stop`, the
 //! daemon) and the process itself, which exits at last even without a supervisor, share them.
-//!
 //! ```text
 //! asked to drain        MPS asked to end its work   killed                         dies by itself
 //! ├──── DRAIN_NS ───────┼──────── TERMINATE_NS ─────┤ ···· SPARE_NS, at least ····· ┤
 //! └──────────────────────────────────── FROZEN_NS ──────────────────────────────────┘
 //! ```
-//!
 //! Before these steps, the supervisor sends SIGTERM and waits for a grace period. A process without
 //! a handler for it drains by itself for its configured time (`PILLION_DRAIN_MS`). If work is still
 //! in flight then, it reports [`crate::pages::STOP_OVERDUE`], and the supervisor asks MPS at once.

@@ -1,9 +1,8 @@
-//! A job's GPU memory, accounted exactly across all its processes.
-//!
-//! There is one page per job and GPU, made by the daemon and mapped by the job's processes. A
-//! process that wants memory *reserves* it here, calls the driver, and keeps or returns the
-//! reservation, with no lock and no other process involved. The sum over all processes is one word,
-//! changed by compare-and-swap, so two processes can never exceed the quota together.
+//! A job's GPU memory, accounted exactly across all its processes. There is one page per job and
+//! GPU, made by the daemon and mapped by the job's processes. A process that wants memory
+//! *reserves* it here, calls the driver, and keeps or returns the reservation, with no lock and no
+//! other process involved. The sum over all processes is one word, changed by compare-and-swap, so
+//! two processes can never exceed the quota together.
 //!
 //! **A process may be killed between any two instructions**, and its memory must come back to the
 //! byte. A change has three steps ([`Account::declare`], [`Declared::try_post`],
@@ -16,11 +15,10 @@
 //!
 //! So a process that resumes a dead one's slot ([`Account::resume`]) can compute the holdings:
 //! those committed, plus the change declared after them if sum or slot has it as made. **One writer
-//! per slot**: the owning process, whose threads take turns; after its end, the daemon.
-//!
-//! Sums are in [`UNIT_BYTES`]; numbers of changes have 24 bits. A helper that sleeps between two
-//! loads while exactly 2^24 changes of one slot pass could record a change that was not made; this
-//! has an effect only if that slot's process dies within that change.
+//! per slot**: the owning process, whose threads take turns; after its end, the daemon. Sums are in
+//! [`UNIT_BYTES`]; numbers of changes have 24 bits. A helper that sleeps between two loads while
+//! exactly 2^24 changes of one slot pass could record a change that was not made; this has an
+//! effect only if that slot's process dies within that change.
 //!
 //! **Trust.** A process that writes nonsense into the page harms its own job's quota, and no
 //! other's.

@@ -27,9 +27,8 @@
 //!
 //! **Trust.** No process believes a peer's memory: it copies a record once, checks the copy, uses
 //! the copy. Indices are atomics. A lying best-effort client harms its own job; a lying
-//! high-priority client delays best-effort jobs by at most `max_hold` per launch.
-//!
-//! Units: times and durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
+//! high-priority client delays best-effort jobs by at most `max_hold` per launch. Units: times and
+//! durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
 
 pub mod batches;
 pub mod ending;

@@ -1,6 +1,5 @@
-//! A memory file in which one process repeatedly writes a text that another process reads whole.
-//!
-//! A client writes into it what it has learnt of its kernels. The daemon reads it now and then, and
+//! A memory file in which one process repeatedly writes a text that another process reads whole. A
+//! client writes into it what it has learnt of its kernels. The daemon reads it now and then, and
 //! once more when the client has ended, so a killed client leaves its last note. The client writes
 //! to memory of its own, and so never waits.
 //!

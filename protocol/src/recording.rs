@@ -1,17 +1,15 @@
 //! What a recorded process leaves for `pillion profile record`: launches and durations, by kernel
-//! and shape. Durations are ns.
-//!
-//! The library maps a file of the spool folder (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and
-//! counts in it, so that a killed process leaves all that it counted. The command reads all
-//! processes' files once the job has ended, and meanwhile to show progress.
+//! and shape. Durations are ns. The library maps a file of the spool folder
+//! (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and counts in it, so that a killed process leaves
+//! all that it counted. The command reads all processes' files once the job has ended, and
+//! meanwhile to show progress.
 //!
 //! The file is sparse, of full size from the start. The library allocates a part before it touches
 //! that part through the mapping: if the file system has no room, the allocation fails and the
-//! kernel counts as [`Why::NoRoom`]; a mapped page never lacks memory.
-//!
-//! Only the process writes. One thread at a time adds samples; any thread makes entries and adds
-//! counts; a half-made entry has no launches. A reader believes nothing: it checks offsets
-//! ([`RecordPage::text`]), and a truncated or scribbled file yields other numbers only.
+//! kernel counts as [`Why::NoRoom`]; a mapped page never lacks memory. Only the process writes. One
+//! thread at a time adds samples; any thread makes entries and adds counts; a half-made entry has
+//! no launches. A reader believes nothing: it checks offsets ([`RecordPage::text`]), and a
+//! truncated or scribbled file yields other numbers only.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 

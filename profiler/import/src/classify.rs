@@ -1,10 +1,9 @@
-//! The resource class of a kernel, by rules, of which the first applicable one decides.
-//!
-//! For sharing a GPU, the resources matter for which two jobs contend: the SMs' execution units,
-//! device memory and the level 2 cache. A kernel that saturates its own SM's L1 does not disturb a
-//! neighbour: the tools' "memory throughput", the busiest of L1, L2 and device memory, is no
-//! measure of that. A real `matmul_kernel` on an H100 shows SM 66 %, memory 99 %, device memory 16
-//! %: bound by its L1, and for sharing it is `compute`.
+//! The resource class of a kernel, by rules, of which the first applicable one decides. For sharing
+//! a GPU, the resources matter for which two jobs contend: the SMs' execution units, device memory
+//! and the level 2 cache. A kernel that saturates its own SM's L1 does not disturb a neighbour: the
+//! tools' "memory throughput", the busiest of L1, L2 and device memory, is no measure of that. A
+//! real `matmul_kernel` on an H100 shows SM 66 %, memory 99 %, device memory 16 %: bound by its L1,
+//! and for sharing it is `compute`.
 //! 1. `throughput`: SM % and DRAM % or L2 % are known. Shared memory traffic is the greater of DRAM
 //!    and L2. The greater of the two sides, if it reached [`BOUND_PCT`], names the class; so does
 //!    the only counted side. Orion (EuroSys'24) draws the same line, in the same way.

@@ -1,17 +1,15 @@
-//! From files to a profile: one entry for each kernel and shape.
-//!
-//! *Durations* come from the source with the least disturbance: Nsight Systems before a trace of
-//! PyTorch before Nsight Compute, which runs kernels one by one, at base clocks and with cold
-//! caches. Several files of that best kind add up; the other files give durations only for kernels
-//! that the best kind lacks. *Ratios* come from Nsight Compute, for any of its launches.
+//! From files to a profile: one entry for each kernel and shape. *Durations* come from the source
+//! with the least disturbance: Nsight Systems before a trace of PyTorch before Nsight Compute,
+//! which runs kernels one by one, at base clocks and with cold caches. Several files of that best
+//! kind add up; the other files give durations only for kernels that the best kind lacks. *Ratios*
+//! come from Nsight Compute, for any of its launches.
 //!
 //! Files are joined by kernel: the same mangled name, or the same name, or the same base name, and
 //! the same grid and block. A base name that fits two kernels of that shape is not joined. Kernels
-//! that did not join are reported.
-//!
-//! Median and p95 leave out *outliers*: launches longer than [`OUTLIER_FACTOR`] times the median of
-//! a kernel with at least [`OUTLIER_LAUNCHES_MIN`] launches. The first launch of a kernel, which
-//! loads its code, is the usual one. They stay in count and sum.
+//! that did not join are reported. Median and p95 leave out *outliers*: launches longer than
+//! [`OUTLIER_FACTOR`] times the median of a kernel with at least [`OUTLIER_LAUNCHES_MIN`] launches.
+//! The first launch of a kernel, which loads its code, is the usual one. They stay in count and
+//! sum.
 
 use profiler::Profile;
 use profiler::limits::SM_NEEDED_MAX;

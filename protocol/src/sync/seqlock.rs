@@ -1,9 +1,8 @@
-//! A sequence lock: words that are written together are read together, without a lock.
-//!
-//! [`SeqLock`] is a word beside them. It has the *version* of the words, or a mark that they are
-//! being written. A writer stores the mark, then the words, then the next version. A reader loads
-//! the version, then the words, then the version again. The words are of one version if both loads
-//! of it are equal. No thread waits: a reader that meets a writer gets nothing, and may read again.
+//! A sequence lock: words that are written together are read together, without a lock. [`SeqLock`]
+//! is a word beside them. It has the *version* of the words, or a mark that they are being written.
+//! A writer stores the mark, then the words, then the next version. A reader loads the version,
+//! then the words, then the version again. The words are of one version if both loads of it are
+//! equal. No thread waits: a reader that meets a writer gets nothing, and may read again.
 //!
 //! The protected words are atomics that are loaded and stored Relaxed, so that a read that meets a
 //! write is defined. The fences order them (H.-J. Boehm, "Can seqlocks get along with programming
@@ -12,10 +11,9 @@
 //! [`SeqLock::read`] and [`SeqLock::write`] count: an even number is a version, an odd one the
 //! mark. Where several threads write, or the version has a meaning of its own, the owner of the
 //! words chooses marks and versions: writers use [`SeqLock::try_begin`] and [`SeqLock::finish`],
-//! readers [`SeqLock::load`] and [`SeqLock::is_still`].
-//!
-//! The lock is a `u64` in memory, and may lie in a shared page. A peer that scribbles there makes
-//! reads fail, or return words of different versions: readers without trust in it check them.
+//! readers [`SeqLock::load`] and [`SeqLock::is_still`]. The lock is a `u64` in memory, and may lie
+//! in a shared page. A peer that scribbles there makes reads fail, or return words of different
+//! versions: readers without trust in it check them.
 
 use super::{AtomicU64, Ordering, PUBLISH, fence};
 
