@@ -231,8 +231,7 @@ pub enum Bound {
     Compute,
     /// Memory.
     Memory,
-    /// Memory, if the launch needs at least all SMs of the GPU: its grid grows with its data, and a
-    /// small one ends before it reaches any bound.
+    /// Memory if all SMs are needed: the grid grows with the data, and small ones reach no bound.
     MemoryIfLarge,
     /// Varying, or none.
     Neither,

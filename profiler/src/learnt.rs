@@ -11,8 +11,7 @@ use crate::limits::{DURATION_NS_MAX, NUMBER_MAX};
 use crate::profile::{Durations, KernelProfile, Operator, Profile};
 use crate::text;
 
-/// Most kernels and shapes kept of one program. A network has hundreds; a program that meets every
-/// length of a text launches most of them once.
+/// Most kernels and shapes kept of a program: a network has hundreds, texts of all lengths more.
 pub const KERNELS_MAX: usize = 4_096;
 
 type Key<'a> = (&'a str, [u32; 3], [u32; 3], u32, Option<&'a Operator>);

@@ -1,6 +1,5 @@
-//! The nearest valid word to a wrong one, for error messages. Distance is optimal string alignment:
-//! insertions, deletions, substitutions and swaps of two neighbours, the usual typing errors, count
-//! 1 each, case-insensitively.
+//! The nearest valid word to a wrong one, for messages, by optimal string alignment: insertions,
+//! deletions, substitutions and swaps of neighbours, the usual slips, count 1, case-insensitively.
 
 /// Longest compared word, in characters: the cost is quadratic, and longer guesses are worthless.
 const WORD_CHARS_MAX: usize = 64;

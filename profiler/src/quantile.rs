@@ -1,6 +1,5 @@
-//! Nearest-rank quantiles: always a measured value, never an interpolated one. The q-quantile of n
-//! sorted values is the ⌈q·n⌉-th: without an interpolation rule two programs agree on it, and it
-//! does not flatter the tail of a small sample.
+//! Nearest-rank quantiles: the q-quantile of n sorted values is the ⌈q·n⌉-th, a measured value.
+//! Without an interpolation rule programs agree on it, and a small sample's tail is not flattered.
 
 /// The nearest-rank quantile of `sorted` (ascending) at `per_mille` thousandths: 500 is the median,
 /// 950 p95, 990 p99. 0 is the least value; 1000 and above the greatest. `None` for no values.

@@ -1,5 +1,4 @@
-//! A kernel's resource class. The gate puts a best-effort kernel beside a high-priority one when
-//! the two are bound by different resources (Orion, EuroSys'24, §5.1).
+//! A kernel's resource class: the gate pairs kernels of opposite ones (Orion, EuroSys'24, §5.1).
 
 use std::fmt;
 

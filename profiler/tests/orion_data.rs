@@ -1,6 +1,5 @@
-//! Orion's published files, read in place: counts, sums and classes against figures computed
-//! independently of this crate, and every file through every format. The files are not part of the
-//! repository (`testing::data`).
+//! Orion's published files, outside the repository (`testing::data`): counts, sums and classes
+//! against independently computed figures, and every file through every format.
 
 #[macro_use]
 extern crate testing;
@@ -25,9 +24,8 @@ struct Expected {
     duration_us_max: u64,
 }
 
-/// Counts, class counts, share over 80 SMs and longest launch as tabulated in the study of Orion's
-/// artefact; sums, and all of `mobilenetv2_32_fb1` and `resnet50_32_fb0`, by `awk` over the
-/// columns.
+/// Counts, class counts, share over 80 SMs, longest launch: from the study of Orion's artefact;
+/// sums, and all of `mobilenetv2_32_fb1` and `resnet50_32_fb0`, by `awk` over the columns.
 const FILES: [Expected; 11] = [
     expected("resnet50_4_fwd", 175, 6_498_424, [54, 80, 41], 39, 380),
     expected("resnet101_4_fwd", 345, 11_567_105, [105, 148, 92], 35, 380),

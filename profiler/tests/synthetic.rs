@@ -16,8 +16,7 @@ const LABEL: &str = "\
 # SYNTHETIC: invented for tests, measured on no device. Made by profiler/tests/synthetic.rs.
 ";
 
-/// One request: five stages, each six times a compute-bound kernel followed by a memory-bound one,
-/// none of which fills the device; 60 launches, 3 ms.
+/// Five stages, each six pairs of compute- and memory-bound kernels, none fills the GPU; 3 ms.
 fn inference() -> Trace {
     const STAGES: [(Step, Step); 5] = [
         (

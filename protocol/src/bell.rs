@@ -18,8 +18,7 @@ impl Bell {
 
     /// Sleeps until a ring after `seen`, `deadline_ns`, a signal, or spuriously: callers loop.
     pub fn wait(&self, clock: &Clock, seen: u32, deadline_ns: Option<u64>) -> Wake {
-        // SeqCst pairs with the load in `ring`: either the ringer sees this sleeper, or the futex
-        // (or the clock) sees the changed word.
+        // SeqCst pairs with the load in `ring`: it sees this sleeper, or the futex a new word.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let wake = clock.wait(self, seen, deadline_ns);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);

@@ -291,8 +291,7 @@ impl ClockPage {
         let index = match self.find(tid) {
             Some(index) => index,
             None => {
-                // The number of slots limits the demonstration clock, not Pillion. This panics,
-                // because waiting without a slot would stop time for all participants.
+                // Slots limit the demonstration, not Pillion. Waiting without one would stop time.
                 let index = self.claim(tid).expect("the virtual clock has no free slot");
                 self.make_ready_claimed(index);
                 self.hand_over();

@@ -1,6 +1,5 @@
-//! Text form of the cap on a best-effort job's GPU time: `30%`. One parser for flag, environment
-//! and messages. A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is
-//! no cap.
+//! Text form of the cap on a best-effort job's GPU time, `30%`, for flag, environment and messages.
+//! A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is no cap.
 
 /// The most of a GPU's time that a job may use, in steps of 0.01 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

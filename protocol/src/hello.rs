@@ -108,15 +108,13 @@ pub enum Request {
     },
     /// Report a job's quota and usage of memory to a process of the job, which may be no client.
     Memory(MemoryOf),
-    /// Send what is kept of the kernels of a program of the sender's user. With a
-    /// [`crate::notebook`] as a descriptor: also keep what the sender notes in it, as long as the
-    /// connection is open, and once more when the sender ends.
+    /// Send what is kept of a program of the sender's user. With a [`crate::notebook`] as
+    /// descriptor, also keep the sender's notes: while connected, and once more at its end.
     Learnt(LearntOf),
     /// List the programs of the sender's user of which something is kept; for root, of all users.
     LearntList,
-    /// Take a trace of the jobs that the sender may see. [`Reply::Done`] reports its start. A
-    /// second one, with a [`crate::trace`] as a memory file, reports its end: after its length,
-    /// when it is full, or when the sender shuts its side down.
+    /// Take a trace of the jobs that the sender may see. [`Reply::Done`] reports its start;
+    /// another, with a [`crate::trace`], its end: in time, when full, or on the sender's shutdown.
     Trace {
         /// Length, ns, within [`crate::trace::LENGTH_NS`].
         length_ns: u64,
@@ -134,8 +132,7 @@ pub struct LearntOf {
     pub program: String,
     /// UUID of the device, as in [`Attach`].
     pub device: String,
-    /// The user whose program it is; only root may name another user. `None`: the sender's user,
-    /// whose process starts with the reply, so that it counts as used.
+    /// The user; only root may name another. `None`: the sender's, whose program counts as used.
     pub user: Option<u32>,
 }
 
@@ -201,8 +198,7 @@ pub struct Attach {
     pub falls_with_parent: bool,
     /// Whether MPS shares the device (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`), if the driver says so.
     pub is_on_mps: Option<bool>,
-    /// The latency target that the job asks for, as [`crate::slo::SloAsked`] parses it. Empty, the
-    /// default: that of the daemon's configuration.
+    /// The job's latency target, as [`crate::slo::SloAsked`] parses it; empty: the daemon's own.
     pub slo: String,
     /// The cap on GPU time, as [`crate::compute::Cap`] parses it; empty: the daemon's default.
     pub compute: String,

@@ -189,8 +189,7 @@ impl LeasePage {
             // Acquire pairs with the Release in `refund`: a counted refund is in the sum.
             let refunds = self.charges.refunds.load(Ordering::Acquire);
             let found = read(self.charges.total_ns.load(Ordering::Acquire));
-            // Orders the loads of `read` before the second load of the count. Those are Acquire,
-            // and pair with `REFUND`.
+            // Orders `read`'s Acquire loads, which pair with `REFUND`, before the next load.
             fence(Ordering::Acquire);
             if self.charges.refunds.load(Ordering::Relaxed) == refunds {
                 return Some(found);
@@ -239,8 +238,7 @@ pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
     fence(Ordering::SeqCst);
     let live = daemon.live_epoch.load(Ordering::Relaxed);
     if live == hp.epoch.load(Ordering::Relaxed) {
-        // If another thread wins this race, it has bumped the epoch, which is as good. Release
-        // publishes the push to threads that acquire the new epoch.
+        // The winner of a lost race bumped it, too. Release publishes the push to its readers.
         let _ = hp.epoch.compare_exchange(
             live,
             live.wrapping_add(1),
@@ -250,8 +248,7 @@ pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
     }
 }
 
-/// Names `epoch` as the one that live leases carry (0: none). The daemon drains the rings after
-/// this and before it publishes a lease.
+/// Names `epoch` as that of live leases (0: none), before the rings are drained and leases made.
 pub fn announce_live(daemon: &DaemonPage, epoch: u64) {
     daemon.live_epoch.store(epoch, Ordering::Relaxed);
     // Pairs with the fence in `announce`.

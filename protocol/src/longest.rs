@@ -52,8 +52,7 @@ pub struct LongKernel {
 }
 
 impl Longest {
-    /// Notes a kernel if it is among the longest. Of several launches of one name the longest
-    /// counts. Allocates nothing and never waits.
+    /// Notes one of the longest kernels, by its longest launch. Never allocates or waits.
     pub fn note(&self, expected_ns: u64, sm_needed: u32, name: impl fmt::Display) {
         if expected_ns == 0 || expected_ns == WRITING {
             return;

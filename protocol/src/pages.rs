@@ -64,8 +64,7 @@ pub struct DaemonPage {
     pub learnt_durations: AtomicU32,
     /// Always zero: clients of 2.2 to early 2.4, which could split copies, read other values.
     _reserved: AtomicU32,
-    /// Flag: the daemon knows marks ([`crate::record::Record::is_mark`]). Others count them as
-    /// faults.
+    /// Flag: the daemon knows marks ([`crate::record::Record::is_mark`]), else they are faults.
     pub marks: AtomicU32,
     /// Flag: BE copies of [`LARGE_COPY_BYTES`] or more are charged and wait as launches; from 3.5.
     pub gates_copies: AtomicU32,
@@ -212,21 +211,18 @@ pub struct Charges {
 pub const LEASE_BESIDE_HP: u32 = 1 << 8;
 /// Term bit: every launch may go (policy `none`, or no high-priority job to protect).
 pub const LEASE_UNGATED: u32 = 1 << 9;
-/// Term bit: no launch goes until an operator resumes the job, whatever `max_hold` is. A library
-/// that does not know the bit lets a launch go each `max_hold`.
+/// Term bit: no launch goes until an operator's resume; in older libraries one each `max_hold`.
 pub const LEASE_HELD: u32 = 1 << 11;
 /// Term bit, with [`LEASE_HELD`]: a law of the policy stops all launches, and large copies wait
 /// too. Copies do not wait when an operator or a rule holds the job.
 pub const LEASE_PAUSED: u32 = 1 << 12;
-/// Term bit: a launch must fit into the budget, its own cost included. A library that does not know
-/// the bit overshoots the budget by one launch.
+/// Term bit: a launch must fit in the budget, cost included; older libraries overshoot by one.
 pub const LEASE_WHOLE: u32 = 1 << 10;
 
 /// Term bit: high-priority work does not void the lease, as no job is protected from this one. A
 /// library that does not know the bit treats the lease as void after such work.
 pub const LEASE_STANDING: u32 = 1 << 13;
-/// Term bit, with [`LEASE_HELD`] and [`LEASE_PAUSED`]: the job has used its share of the GPU's
-/// time. Collective kernels still go, and are charged.
+/// Term bit, with [`LEASE_PAUSED`]: the share of GPU time is used. Collectives go, and are charged.
 pub const LEASE_RATED: u32 = 1 << 14;
 
 macro_rules! counters {
@@ -356,8 +352,7 @@ counters! {
     RequestsMarked = "requests_marked",
     /// Iterations that the program has reported.
     Iterations = "iterations",
-    /// Impossible marks: requests that arrive in the future or more than an hour ago, end twice, or
-    /// never began; targets out of range.
+    /// Impossible marks: in the future, over 1 h late, ended twice, never begun; bad targets.
     MarksRefused = "marks_refused",
     /// Requests inferred from HP launches, marked or not; only the daemon counts them.
     RequestsInferred = "requests_inferred",

@@ -1,6 +1,5 @@
-//! Atomics under one name: loom's under the model checker, stepped ones under the daemon's fault
-//! simulation, `core`'s otherwise. [`SeqLock`] and [`TryLock`] build on them. All run the shipped
-//! source of [`crate::ring`] and [`crate::lease`].
+//! Atomics under one name: loom's under the model checker, stepped ones in the fault simulation,
+//! else `core`'s. Both run the shipped source of [`crate::ring`] and [`crate::lease`].
 
 mod seqlock;
 #[cfg(stepped)]
@@ -19,9 +18,8 @@ pub use stepped::{AtomicU32, AtomicU64, fence};
 pub use seqlock::SeqLock;
 pub use try_lock::{Locked, TryLock};
 
-/// Ordering of stores that publish: a record in a ring, a [`SeqLock`]'s version, data in a
-/// [`TryLock`]. CI expects the loom tests with `--cfg weaken_release` to fail: so they detect a
-/// missing Release.
+/// Ordering of stores that publish: a record in a ring, a [`SeqLock`]'s version, a [`TryLock`]'s
+/// data. CI expects loom to fail with `--cfg weaken_release`: its tests detect a missing Release.
 #[cfg(not(weaken_release))]
 pub const PUBLISH: Ordering = Ordering::Release;
 /// Deliberately wrong, for the check described above.

@@ -219,8 +219,7 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
     });
 }
 
-/// A thread claims its ring just before its first launch; the daemon reads only claimed rings
-/// (`ClientPage::rings_claimed`).
+/// A thread claims its ring just before; the daemon reads only those (`ClientPage::rings_claimed`).
 #[test]
 fn a_first_launch_is_found_or_voids_what_is_published() {
     model(|| {

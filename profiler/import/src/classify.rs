@@ -72,9 +72,8 @@ pub fn classify(counters: Option<&Counters>, work: Option<&Work>, ridge: Option<
         .unwrap_or((ResourceClass::Unknown, ClassRule::Unknown))
 }
 
-/// Completes a verdict of [`classify`] for a kernel of an operator that computes `work`: its name
-/// or the sizes of its call decide where nothing was counted and no shape is more informative.
-/// Returns the estimate if the name decided.
+/// Completes a verdict of [`classify`] for an operator's kernel that computes `work`: its name or
+/// sizes decide if nothing was counted and no shape tells more. Returns a name's estimate.
 #[must_use]
 pub fn by_name(
     verdict: Verdict,

@@ -1,6 +1,5 @@
-//! From a path to bytes or lines: gzip, encodings, and the bound on input. No file is read whole:
-//! any length is read in pieces, and a bomb (a small compressed file with huge content) stops at
-//! [`Limits::bytes_max`](crate::Limits).
+//! From a path to bytes or lines: gzip, encodings, and the bound on input. Files are read in
+//! pieces, and a bomb (small, with huge content) stops at [`Limits::bytes_max`](crate::Limits).
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -188,8 +187,7 @@ impl Lines {
     }
 }
 
-/// The fields of a line of comma-separated values: quoted or not, `""` for a quote in quotes.
-/// Violations of these rules are taken literally.
+/// The fields of a CSV line: quoted or not, `""` for a quote in quotes; violations are literal.
 pub(crate) fn fields(line: &str) -> Vec<String> {
     let mut fields = Vec::new();
     let mut rest = line;

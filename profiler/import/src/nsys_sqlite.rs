@@ -80,8 +80,7 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     reader.read(context)
 }
 
-/// The error message if the file is shorter than its header states. SQLite itself reads zeros where
-/// a last page is truncated, and would silently find fewer launches.
+/// The error of a file shorter than stated: SQLite would read zeros, and find fewer launches.
 fn cut_short(path: &Path, length: u64) -> io::Result<Option<String>> {
     /// Bytes of the header (sqlite.org, "Database File Format", §1.3).
     const HEADER_BYTES: usize = 100;

@@ -1,6 +1,5 @@
-//! The roofline of a profile as an SVG picture: operations per second over operations per byte of
-//! device memory, both logarithmic, under the GPU's peaks. It is self-contained, and follows the
-//! reader's light or dark scheme.
+//! A profile's roofline as a self-contained SVG: operations per second over operations per byte of
+//! device memory, both logarithmic, under the GPU's peaks. It follows a light or dark scheme.
 
 use std::fmt::Write;
 

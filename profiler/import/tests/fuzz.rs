@@ -1,6 +1,5 @@
-//! Every reader on randomly broken files: each is read or refused in one line, never with a panic,
-//! and an accepted file makes a profile that reads back. `fuzzing` has the mutations, seeds and
-//! times; it also tests the daemon's readers.
+//! Every reader on randomly broken files: read or refused in one line, without a panic, and with a
+//! profile that reads back. `fuzzing`, also of the daemon's readers, has mutations, seeds, times.
 
 mod fuzzing;
 

@@ -5,8 +5,7 @@
 use super::Bound::{Compute, Memory, MemoryIfLarge, Neither};
 use super::{Bound, Family, Rule};
 
-/// Functions that are a frame for many kernels: the work is named by the first template argument
-/// that a rule finds, or by their namespace.
+/// Frames of many kernels: the first template argument that a rule finds, or the namespace, counts.
 pub(super) const WRAPPERS: [&str; 9] = [
     // CUTLASS, and cuDNN's and PyTorch's kernels on it.
     "Kernel",

@@ -101,9 +101,8 @@ fn product(sizes: &[u64]) -> Option<(f64, f64)> {
     Some((2.0 * m * n * k, m * k + k * n + m * n))
 }
 
-/// Operations and elements of a convolution, from a tensor (images, channels, extents) and the
-/// filters (outputs, channels of a group, extents). The stride is not stated and assumed to be 1,
-/// so that both tensors have the same extents.
+/// Operations and elements of a convolution: tensor (images, channels, extents), filters (outputs,
+/// a group's channels, extents). No stride is stated: assumed 1, so both have the same extents.
 fn convolution(sizes: &[u64]) -> Option<(f64, f64)> {
     let half = sizes.len() / 2;
     if !sizes.len().is_multiple_of(2) || !(3..=5).contains(&half) {

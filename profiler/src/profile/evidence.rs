@@ -1,6 +1,5 @@
-//! The measured figures behind a profile's SM need and class. A figure that was not measured is
-//! absent, never 0. Figures are whole numbers of small units, so that reading and writing keeps the
-//! text.
+//! The measured figures behind a profile's SM need and class: absent if not measured, never 0. They
+//! are whole numbers of small units, so that reading and writing keeps the text.
 
 use std::fmt;
 use std::str::FromStr;

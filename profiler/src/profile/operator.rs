@@ -13,8 +13,7 @@ pub(super) const SIZES_MAX: usize = 10;
 pub struct Operator {
     /// Its function: `gemm`, `gemv`, `conv_forward`; the interposer's table (`abi`) has all names.
     pub name: String,
-    /// m, n and k of a product, as cuBLAS counts them (columns first); otherwise the tensors'
-    /// dimensions. Empty if not stated.
+    /// m, n, k of a product in cuBLAS's order (columns first), else tensors' dimensions, if stated.
     pub sizes: Vec<u64>,
     /// The number of products; `None` if not stated.
     pub batch: Option<u64>,

@@ -1,6 +1,5 @@
-//! Reads a profile, with the place of every error. The TOML is walked by hand rather than derived:
-//! only so does every message have the place of its key or value, its text, and the nearest valid
-//! word.
+//! Reads a profile. The TOML is walked by hand, not derived: only so does every message have the
+//! place of its key or value, its text, and the nearest valid word.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -44,8 +44,7 @@ pub fn listen_whole(path: &Path, mode: Option<u32>) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A connection to the daemon at `path`, on which no step, including connecting, takes longer than
-/// `patience`: a stopped daemon must not hang its clients.
+/// A connection to `path` on which no step exceeds `patience`: a stopped daemon hangs no client.
 pub fn connect_within(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
     for direction in [Timeout::Send, Timeout::Recv] {

@@ -368,8 +368,7 @@ impl Values {
             .then_some(value as u32)
     }
 
-    /// A size. `1.02 Kbyte` is 1 024 bytes: the hardware allocates multiples of 16 bytes, so the
-    /// nearest one is assumed where two decimals of a Kbyte leave room.
+    /// `1.02 Kbyte` is 1 024 bytes: the nearest multiple of 16, which the hardware allocates.
     fn bytes(&self, metric: Metric) -> Option<u32> {
         let value = self.of(metric)?;
         let bytes = self.number(metric)?;

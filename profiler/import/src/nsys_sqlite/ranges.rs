@@ -1,6 +1,5 @@
 //! The program's NVTX ranges, and the calls that launched kernels. A launch belongs to the ranges
-//! that were open on the calling thread: the call is the API table's row with the launch's process
-//! and correlation number. The reduction interprets the ranges.
+//! open on the calling thread: the call has the launch's process and correlation number.
 
 use super::kernels::LaunchKeys;
 use super::{CALLS, NVTX, Reader, integer, process};

@@ -7,9 +7,8 @@ use tempfile::TempDir;
 
 use crate::common::{data, import, read};
 
-/// A kernel measured by Nsight Compute, and its work: the peak bandwidth where the file does not
-/// state it (the RTX 5070's as the measured program printed it), the model whose ridge judges
-/// shapes, operator and inputs.
+/// A kernel measured by Nsight Compute: the peak bandwidth if the file lacks it (the RTX 5070's as
+/// printed by the program), the model whose ridge judges shapes, operator and inputs.
 struct Case {
     name: &'static str,
     file: &'static str,

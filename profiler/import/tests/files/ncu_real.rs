@@ -1,5 +1,4 @@
-//! Real output of Nsight Compute, 2023 to 2026, read in place; the H100 report against the values
-//! of NVIDIA's own library (`kb.ncu_report.json`).
+//! Real output of Nsight Compute, 2023 to 2026; the H100's against NVIDIA's `kb.ncu_report.json`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
-//! Real traces of PyTorch, 2021 to 2025, read in place: counts and sums against `EXPECT.json`,
-//! every kernel and shape against a count in Python (`count_trace.py`).
+//! Real traces of PyTorch, 2021 to 2025, against `EXPECT.json` and, by kernel, `count_trace.py`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
