@@ -1,8 +1,7 @@
 //! Generates the table and the macro of `src/operator.rs` from `operators.csv`. A line has a call
 //! of cuBLAS, cuBLASLt or cuDNN, its operator, and the parameters that state the amount of work
-//! (`stated`, in the order that the `form` requires; a word that is not a parameter is taken
-//! literally). The prototypes are the public headers'. A mistake in it fails the build with its
-//! file and line.
+//! (`stated`, ordered by `form`; a word that is not a parameter is taken literally). The prototypes
+//! are the public headers'. A mistake in it fails the build with its file and line.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};

@@ -1,8 +1,7 @@
 //! Reads and checks the list of entry points, for the build script and the tests, which show that
 //! it finds mistakes. The file is CSV (RFC 4180: a field with commas is in double quotes, a double
 //! quote inside is doubled), one entry point per line, without line breaks inside fields. The
-//! parser is hand-written: a build script with a dependency would delay every crate of the
-//! workspace.
+//! parser is hand-written: a dependency would delay every crate of the workspace.
 
 use std::collections::BTreeMap;
 

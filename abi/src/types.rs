@@ -2,8 +2,7 @@
 //! that a prototype can be read beside the header. Everything is a transparent newtype or
 //! `repr(C)`; a value without a name here is like any other. Values and layouts are those of CUDA
 //! 12.8, and hold for the drivers of CUDA 11 to 13; items that only newer headers have are marked.
-//! Handles are addresses in the driver or its own tokens: compared and passed on, never
-//! dereferenced.
+//! Handles are the driver's addresses or tokens: compared, passed on, never dereferenced.
 
 mod array;
 mod code;

@@ -1,9 +1,8 @@
-//! The newest public CUDA headers have no entry point that the table lacks. The headers are those
-//! of the newest wheel `nvidia-cuda-runtime`, which `.ci/run` installs into `.venv/headers`;
-//! `PILLION_CUDA_HEADERS` can name another folder. Without them the test is ignored, or fails with
-//! `PILLION_REQUIRE_TOOLS=1`. `cudaTypedefs.h` has a function type `PFN_<api>_v<version>[_ptsz]`
-//! for each form of each entry point, as `cuGetProcAddress` distinguishes them; `cuda.h` declares
-//! the symbols.
+//! The newest public CUDA headers have no entry point that the table lacks. They are of the newest
+//! wheel `nvidia-cuda-runtime`, by `.ci/run` in `.venv/headers`; `PILLION_CUDA_HEADERS` can name
+//! another folder. Without them it is ignored, or fails with `PILLION_REQUIRE_TOOLS=1`.
+//! `cudaTypedefs.h` has a function type `PFN_<api>_v<version>[_ptsz]` for each form of each entry
+//! point, as `cuGetProcAddress` distinguishes them; `cuda.h` declares the symbols.
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"

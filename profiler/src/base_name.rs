@@ -1,7 +1,6 @@
-//! The function's own name in a kernel's: no namespaces, template arguments, parameters. Two
-//! spellings of one kernel have it in common: NVIDIA's tools print `<unnamed>::f<(bool)0>(int)`,
-//! PyTorch's profiler `(anonymous namespace)::f<false>(int)`, and the driver knows
-//! `_ZN12_GLOBAL__N_11fILb0EEEvi`.
+//! The function's own name in a kernel's: no namespaces, template arguments, parameters. Spellings
+//! share it: NVIDIA's tools print `<unnamed>::f<(bool)0>(int)`, PyTorch's profiler `(anonymous
+//! namespace)::f<false>(int)`, and the driver knows `_ZN12_GLOBAL__N_11fILb0EEEvi`.
 
 /// The function's own name in `name`: demangled by any tool, mangled (Itanium C++ ABI) or plain.
 #[must_use]

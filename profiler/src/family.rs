@@ -3,21 +3,19 @@
 //! whatever the model: an elementwise kernel moves 4 to 12 bytes for each operation, a matrix
 //! product does hundreds of operations for each byte. [`estimate`] finds the first rule of
 //! [`table::RULES`] that applies. Names may be mangled, demangled by any tool, or plain; the search
-//! neither allocates nor demangles. It runs once per kernel and shape, so scanning all is fast
-//! enough (10 µs).
+//! neither allocates nor demangles. It runs once per kernel and shape, for 10 µs.
 //!
 //! **The cost of an estimate.** A policy lets a best-effort kernel run beside a high-priority one
 //! if their classes are opposite or one is unknown. A class, right or wrong, therefore only removes
 //! pairs: an estimate never admits a pair that was held before. A wrong one is no worse for the
 //! high-priority job than none; it holds best-effort kernels that could have run. So a family with
-//! varying bounds gets no class: it would slow best-effort jobs, and the removed pairs would be
-//! harmless as often as harmful.
+//! varying bounds gets no class: it slows best-effort jobs, and half of the removed pairs are
+//! harmless.
 //!
 //! **The source of confidence.** [`Family::confidence_pct`] is the share of recorded GPU time whose
 //! measured class was the estimated one, over all classed launches of the family in Orion's
-//! recordings; a launch of unknown measured class counts as wrong. The test `class_estimates`
-//! recomputes it. A family without such a recording has no figure: its class rests on the reason in
-//! the table alone.
+//! recordings; unknown measured classes count as wrong. The test `class_estimates` recomputes it. A
+//! family without a recording has no figure: its class rests on the table's reason.
 //!
 //! **Launches without a class** end before they reach any bound: those shorter than
 //! [`DURATION_NS_MIN`], and of families whose grid grows with their data ([`Bound::MemoryIfLarge`])

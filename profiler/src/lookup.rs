@@ -17,8 +17,7 @@
 //! profile's kernels in that operator ([`ProfileIndex::find_launch`]); if none matches as well as
 //! one found without it, by the kernel alone. For an operator with unknown kernels there is
 //! [`ProfileIndex::of_operator`]. Of equally good matches the one with the largest p95 is taken:
-//! expecting too much costs best-effort work a little, too little costs the high-priority job
-//! latency.
+//! too much costs best-effort work a little, too little costs high-priority latency.
 
 use std::cmp::Reverse;
 

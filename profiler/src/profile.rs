@@ -1,6 +1,5 @@
-//! Profiles: what was measured about kernels. A profile states, for each kernel and launch shape,
-//! its launches, their durations (quantiles, not only a mean), its SM need and its resource class.
-//! It is a TOML file:
+//! Profiles: what was measured about kernels. A TOML file states, for each kernel and launch shape,
+//! launches, durations (quantiles, not only a mean), SM need and resource class:
 //! ```toml
 //! format = "pillion-profile"
 //! version = 2
@@ -216,8 +215,7 @@ impl Profile {
     /// Reads knowledge about kernels from the file at `path`, in the format of its content: a
     /// Pillion profile, a Pillion trace or an Orion kernel file, both with durations.
     /// # Errors
-    /// Those of [`text::read_text`], the three formats' readers, and [`Error::UnknownFormat`] for
-    /// others.
+    /// Those of [`text::read_text`] and of the readers, and [`Error::UnknownFormat`].
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = text::read_text(path)?;
         let trace = match Format::detect(&text) {

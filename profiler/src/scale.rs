@@ -7,8 +7,7 @@
 //! ```
 //! with D the bandwidth of device memory, C the clock, waves the rounds in which the grid's blocks
 //! run, and γ how much a kernel is bound by memory. Habitat takes γ from counted operations and
-//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). Here γ follows from the class, with
-//! three readings of our own:
+//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). Here γ follows from the class:
 //! - `memory`: γ = 1, time goes with bandwidth alone. (Habitat also multiplies by the ratio of the
 //!   waves' sizes, so that more SMs with the same bandwidth make a small grid slower; left out.)
 //! - `compute`: γ = 0. A busy SM works through its blocks at its own rate however many are

@@ -1,12 +1,11 @@
 //! The launch shape for a kernel with only SM need, duration and class. Orion's files have no grid,
-//! block, registers or shared memory. To launch such an entry, a shape is chosen that needs as many
-//! SMs as the file states and lasts as long: one wave of blocks fills the SMs of the measured
-//! device, so `waves = ⌈sm_needed ÷ 80⌉` and one block lasts `duration ÷ waves`. The limit on an
-//! SM's blocks differs by class, as in real kernels: matrix kernels are limited by shared memory
-//! (one block per SM), element-wise ones by threads (two), others here by registers (one). Demands
-//! are those of Orion's Table 2 (convolution .89 compute and .20 bandwidth on all SMs; batch norm
-//! .14 and .80, reached on 40 % of them), scaled by the share of the device's SMs that the kernel
-//! can fill.
+//! block, registers or shared memory. To launch such an entry, a shape is chosen with that SM need
+//! and duration: one wave of blocks fills the SMs of the measured device, so `waves = ⌈sm_needed ÷
+//! 80⌉` and one block lasts `duration ÷ waves`. The limit on an SM's blocks differs by class, as in
+//! real kernels: matrix kernels are limited by shared memory (one block per SM), element-wise ones
+//! by threads (two), others here by registers (one). Demands are those of Orion's Table 2
+//! (convolution .89 compute and .20 bandwidth on all SMs; batch norm .14 and .80, reached on 40 %
+//! of them), scaled by the share of the SMs that the kernel can fill.
 
 use crate::ResourceClass;
 use crate::limits::SM_NEEDED_MAX;

@@ -1,7 +1,6 @@
 //! Traces: what a job launches, in order. A trace is a table of kernels and a list of launches,
-//! each an index into the table. It can be made from an Orion kernel file ([`Trace::from_orion`])
-//! or read from our own format, which is line-based for version control. (The `kernel` line is
-//! broken here.)
+//! each an index into the table. It is made from an Orion file ([`Trace::from_orion`]) or read from
+//! our own format, which is line-based for version control. (The `kernel` line is broken here.)
 //! ```text
 //! pillion-trace 1
 //! device V100-SXM2-16GB

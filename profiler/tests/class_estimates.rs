@@ -1,9 +1,9 @@
 //! Estimated classes against all measurements of Orion's authors, weighted by GPU time. Each
-//! recording is scored as seen by an import, with durations, and by the interposer, with names and
+//! recording is scored as an import sees it, with durations, and the interposer, by names and
 //! shapes. The class of a launch is *right* if it was measured; *harmful* if the opposite was, as
-//! two contending kernels then go together; *slow* if the measured class is unknown, as an allowed
-//! pair is then held. Results: `docs/formats.md`. The files, all scored, are not part of the
-//! repository (`testing::data`).
+//! contending kernels then go together; *slow* if the measured class is unknown, as an allowed pair
+//! is then held. Results: `docs/formats.md`. The files are outside the repository
+//! (`testing::data`).
 
 #[macro_use]
 extern crate testing;

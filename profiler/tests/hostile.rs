@@ -1,7 +1,6 @@
-//! Parsers accept any input: arbitrary bytes, and valid files with a few bytes changed. A file
-//! comes from the setter of an environment variable: whatever its content, the reading process goes
-//! on, with a result or an error that names the file, and no panic. An accepted file survives
-//! writing and rereading.
+//! Parsers accept any input: arbitrary bytes, and valid files with a few bytes changed. The
+//! environment names the file: whatever its content, the process goes on, with a result or an error
+//! that names the file, and no panic. Accepted files survive rewriting.
 
 use std::path::Path;
 

@@ -1,9 +1,8 @@
 //! The batch sizes that a program supports, and the one its daemon wants, in the client's page. The
 //! program states a *range* for a kind of requests: least and largest batch, and the step between.
-//! The daemon answers with the batch that it wants. The page is the client's for one daemon after
-//! another, so no range need be repeated; a daemon older than this table ignores it. A range is one
-//! word, and so is its answer, at the same index: a reader gets each whole, with a few loads, and
-//! checks it, as a peer writes it.
+//! The daemon answers with the batch that it wants. The page outlives daemons, so no range need be
+//! repeated; a daemon older than this table ignores it. A range is one word, and so is its answer,
+//! at the same index: readers load it whole, and check it, as a peer writes it.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 

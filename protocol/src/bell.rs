@@ -1,7 +1,6 @@
 //! Ringing and waiting on a [`Bell`], a shared futex word. A waiter reads the word, checks its
 //! condition, and sleeps only if the word is unchanged; a ringer changes the condition, then the
-//! word. So no ring between check and sleep is lost. Waiting goes through [`Clock`], for the
-//! virtual clock.
+//! word. So no ring between check and sleep is lost. [`Clock`] does the waiting.
 
 use rustix::thread::futex;
 

@@ -12,8 +12,7 @@
 //! thread), while time stands still; on another participant it must block only through a [`Bell`].
 //!
 //! A thread becomes a participant at its first wait, or at [`Clock::enter`]. Threads started while
-//! time may run need [`Clock::spawn`], which reserves their slot first: their start is part of the
-//! order.
+//! time may run need [`Clock::spawn`], which reserves their slot, and so their order.
 
 pub mod coordinator;
 

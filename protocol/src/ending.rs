@@ -10,8 +10,7 @@
 //! in flight then, it reports [`crate::pages::STOP_OVERDUE`], and the supervisor asks MPS at once.
 //! The process exits by itself `FROZEN_NS` later; while supervised it waits that long repeatedly:
 //! if MPS refuses, work that ends in the grace period harms none. The process must not die by
-//! itself before MPS has answered: its death would end other clients' work, which asking MPS is
-//! meant to avoid.
+//! itself before MPS has answered: its death would end others' work, which asking MPS avoids.
 
 /// Time for work in flight to complete after launches have stopped, ns.
 pub const DRAIN_NS: u64 = 4_000_000_000;

@@ -2,8 +2,7 @@
 //! `SOCK_SEQPACKET`: one message is one packet; pages travel with attach and welcome as file
 //! descriptors (`SCM_RIGHTS`). A message of every version begins with [`HELLO_MAGIC`] and the
 //! sender's version, so incompatible builds can report theirs. Numbers are little-endian; a text is
-//! a `u16` length and UTF-8 bytes. The connection stays open while the client lives; its end marks
-//! the client's end.
+//! a `u16` length and UTF-8 bytes. The connection's end marks the client's.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -5,8 +5,7 @@
 //! two processes can never exceed the quota together.
 //!
 //! **A process may be killed between any two instructions**, and its memory must come back to the
-//! byte. A change has three steps ([`Account::declare`], [`Declared::try_post`],
-//! [`Posted::commit`]):
+//! byte. A change's steps ([`Account::declare`], [`Declared::try_post`], [`Posted::commit`]):
 //! 1. The process writes the intended change, with a number, into its own slot (`intent`).
 //! 2. It changes the sum; the same word names the author of this last change (slot and number).
 //!    Before a process changes the word again, it records in the slot named there that the change
@@ -20,8 +19,7 @@
 //! exactly 2^24 changes of one slot pass could record a change that was not made; this has an
 //! effect only if that slot's process dies within that change.
 //!
-//! **Trust.** A process that writes nonsense into the page harms its own job's quota, and no
-//! other's.
+//! **Trust.** A process that writes nonsense into the page harms only its own job's quota.
 
 use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, PUBLISH};
 

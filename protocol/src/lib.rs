@@ -80,8 +80,7 @@ pub mod trace;
 ///   their first sticky CUDA error. The daemon states whether durations are learnt.
 /// - 2.2: A welcome states the granted class, which may differ from the requested one. The daemon
 ///   tells a client that its exit is supervised ([`pages::ClientPage::seen_to_until_s`]); the
-///   client reports the end of its drain time. An exiting client first reports which work is
-///   complete.
+///   client reports the end of its drain time. An exiting client first reports complete work.
 /// - 2.3: A record has the time of a launch that revoked leases, and that at which a completion
 ///   became known ([`record::Launch::at_ns`]).
 /// - 2.4: An attach states whether MPS shares the device ([`hello::Attach::is_on_mps`]). A daemon
@@ -97,17 +96,14 @@ pub mod trace;
 /// - 3.4: An attach and a change of a job state the target of requests ([`hello::Attach::slo`]),
 ///   kept in the ledger ([`ledger::Ledger::slo`]). High-priority launches omit the priority if the
 ///   daemon's flag says so ([`pages::DaemonPage::plain_priority`]).
-/// - 3.5: If the daemon's flag says so ([`pages::DaemonPage::gates_copies`]), large copies of
-///   best-effort clients are charged as launches; they wait while a law pauses the job
-///   ([`pages::LEASE_PAUSED`]).
+/// - 3.5: If the daemon's flag says so ([`pages::DaemonPage::gates_copies`]), large BE copies are
+///   charged as launches, and wait while a law pauses the job ([`pages::LEASE_PAUSED`]).
 /// - 3.6: An attach and a change of a job cap its GPU time ([`hello::Attach::compute`]), kept in
 ///   the ledger ([`ledger::Ledger::compute`]). A lease may survive high-priority work
-///   ([`pages::LEASE_STANDING`]), and state that the job has used its share
-///   ([`pages::LEASE_RATED`]).
+///   ([`pages::LEASE_STANDING`]), and state that its share is used ([`pages::LEASE_RATED`]).
 /// - 3.7: An attach of a job that may be restarted states its share of the SMs
 ///   ([`hello::Attach::restartable`]).
-/// - 3.8: A client states which batches it can take, and the daemon which one it wants
-///   ([`batches`]).
+/// - 3.8: A client states the batches it can take, the daemon the one it wants ([`batches`]).
 /// - 3.9: A trace can be taken ([`hello::Request::Trace`]), for which clients report more
 ///   ([`pages::DaemonPage::trace`]). A change of a job sets its weight and least share
 ///   ([`hello::Set::weight`]), kept in the ledger ([`ledger::Ledger::promise`]).

@@ -101,9 +101,8 @@ pub struct Launch {
     pub sm_needed: u32,
     /// Resource class as `policy::ClassSet` bits: exactly one of 1, 2, 4.
     pub class: u8,
-    /// Time of the launch, on the shared clock, if it revoked live leases
-    /// ([`crate::lease::is_live`]) or a trace is taken; else 0: reading the clock costs half as
-    /// much as the rest of the report.
+    /// Time of the launch, on the shared clock, if it revoked leases ([`crate::lease::is_live`]) or
+    /// a trace runs; else 0: a clock read costs half as much as the rest.
     pub at_ns: u64,
 }
 

@@ -1,8 +1,7 @@
 //! What a recorded process leaves for `pillion profile record`: launches and durations, by kernel
 //! and shape. Durations are ns. The library maps a file of the spool folder
 //! (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and counts in it, so that a killed process leaves
-//! all that it counted. The command reads all processes' files once the job has ended, and
-//! meanwhile to show progress.
+//! its counts. The command reads all processes' files after the job's end, and to show progress.
 //!
 //! The file is sparse, of full size from the start. The library allocates a part before it touches
 //! that part through the mapping: if the file system has no room, the allocation fails and the

@@ -127,8 +127,7 @@ impl<const N: usize> Spsc<N> {
 
 /// A queue for any number of producers. `N` is a power of two. A slot's turn word is `2 * lap` if
 /// free for that lap, `2 * lap + 1` if filled. A producer claims an index by compare-and-swap,
-/// fills the slot, sets its turn. A thread that dies in between stops this ring only for its own
-/// process, for good.
+/// fills the slot, sets its turn. A thread that dies in between stops the ring for its own process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mpsc<const N: usize> {

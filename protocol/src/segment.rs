@@ -147,8 +147,8 @@ impl<T: SharedPage> Mapping<T> {
     /// `T`. A thread that accesses it meanwhile gets one page or the other: Linux replaces a
     /// mapping in one step (mmap(2), `MAP_FIXED`). Later children lack the page.
     /// # Errors
-    /// Too short: the former page stays. Not mappable: the address may be unmapped, so callers map
-    /// the file elsewhere first.
+    /// Too short: the former page stays. Not mappable: the address may be unmapped: map it
+    /// elsewhere first.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
         check_size::<T>(&fd)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -318,8 +318,7 @@ pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
 }
 
 /// An immutable memory file with a text, which a peer reads without waiting for a disk. Peers get a
-/// [`read_only`] descriptor: with this one they could shorten the file, and so take back the memory
-/// that others hold.
+/// [`read_only`] descriptor: with this one they could shorten it, and take back others' memory.
 /// # Errors
 /// The system gives no memory file.
 pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {

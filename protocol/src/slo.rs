@@ -1,7 +1,6 @@
-//! Text form of a latency target for a high-priority job's requests: `1.2x`, `15ms`. One parser for
-//! flag, environment and messages. A number, with a fraction if need be, and `x`: a multiple of the
-//! solo duration. Or a time: a number and `ms`, `s` or `m`; without a unit seconds. Nothing
-//! separates number and unit.
+//! Text form of a latency target for a high-priority job's requests: `1.2x`, `15ms`. For flag,
+//! environment and messages. A number, perhaps with a fraction, and `x`: a multiple of the solo
+//! duration. Or a time: a number and `ms`, `s` or `m`; without a unit seconds. No spaces.
 
 /// The latency target of a job's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]

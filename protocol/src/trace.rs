@@ -1,8 +1,7 @@
-//! What the daemon records during a trace (`pillion trace`), in the form in which it hands it over:
-//! a line of JSON, which describes the traced jobs (`pillion-scheduler`, `report::trace`), then
-//! entries of eight little-endian words. A client's entry has its [`Record`]'s words, with client
-//! and time of reading in the last two, which are free. The daemon's own entries have kinds from
-//! [`KIND_LEASE`] on.
+//! What the daemon records during a trace (`pillion trace`), in the form handed over: a line of
+//! JSON, which describes the traced jobs (`pillion-scheduler`, `report::trace`), then entries of
+//! eight little-endian words. A client's entry has its [`Record`]'s words, with client and time of
+//! reading in the last two, which are free. The daemon's own kinds begin at [`KIND_LEASE`].
 
 use crate::record::{RECORD_WORDS, Record, RecordError};
 

@@ -8,8 +8,7 @@
 //! the same grid and block. A base name that fits two kernels of that shape is not joined. Kernels
 //! that did not join are reported. Median and p95 leave out *outliers*: launches longer than
 //! [`OUTLIER_FACTOR`] times the median of a kernel with at least [`OUTLIER_LAUNCHES_MIN`] launches.
-//! The first launch of a kernel, which loads its code, is the usual one. They stay in count and
-//! sum.
+//! Usual is a kernel's first launch, which loads its code. Count and sum have them.
 
 use profiler::Profile;
 use profiler::limits::SM_NEEDED_MAX;

@@ -14,8 +14,7 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::{Context, ncu, nsys_sqlite, read, trace};
 
-/// Copies an import's data from the file at `from` into a new one at `to`, which must not exist;
-/// compressed if the original is.
+/// Copies an import's data from `from` into a new file `to`, compressed if the original is.
 /// # Errors
 /// Those of [`read`], [`Error::NotSuitable`] for an unsuitable file, and [`Error::NotCopied`].
 pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Error> {

@@ -3,8 +3,7 @@
 //! is one function in one launch shape, kept once ([`SourceBuilder::kernel`]), so that a file of a
 //! million launches takes some 80 MB. Counters of Nsight Compute belong to their launch. Reports
 //! with only sums give [`Summary`] rows. **Every unstated value is `None`.** A reader never fills
-//! in usual values, and never judges: the reduction decides about plausible SMs, classes and
-//! requests.
+//! in usual values, and never judges: the reduction does, of SMs, classes and requests.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -272,8 +271,7 @@ impl<'a> SourceBuilder<'a> {
         }
     }
 
-    /// The index of `kernel`, added if new. Values outside CUDA's limits ([`profiler::limits`])
-    /// count as unstated.
+    /// The index of `kernel`, added if new. Values beyond [`profiler::limits`] count as unstated.
     /// # Errors
     /// [`Error::TooMany`] beyond [`KERNELS_MAX`] or [`NAMES_BYTES_MAX`].
     pub fn kernel(&mut self, kernel: Kernel) -> Result<u32, Error> {

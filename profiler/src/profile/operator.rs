@@ -1,7 +1,6 @@
 //! The library call in which a kernel was launched. One kernel of cuBLAS multiplies matrices of all
 //! sizes, in the same launch shape where only the summed dimension differs; the call then
-//! determines its duration. A profile states as much of the call as its source, and only that is
-//! compared.
+//! determines its duration. Only as much of the call as the source states is compared.
 
 use std::fmt;
 

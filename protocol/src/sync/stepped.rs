@@ -1,8 +1,8 @@
 //! Atomics with a countdown and a callback, by which the daemon's fault simulation interrupts
 //! between any two accesses. Built only with `--cfg stepped`: the shipped library has none of it.
 //! An access of shared memory is a step of its thread. After the requested number of steps the
-//! callback runs, *before* the access. It may let other threads run, or unwind: a thread that dies
-//! so has made no later store.
+//! callback runs, *before* the access. It may run other threads, or unwind: it has then made no
+//! later store.
 
 use core::cell::Cell;
 use core::ops::Deref;

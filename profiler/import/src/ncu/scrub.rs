@@ -1,8 +1,7 @@
 //! A copy of a table of Nsight Compute with only an import's data. Around and inside a table stand
 //! the program's output and paths; in it, names of process and host, named ranges, and advice that
 //! may quote the source. So a new table gets the columns that identify a row's launch, and the
-//! metrics that are read or numeric (all of these, as together they reveal the locale's
-//! separators).
+//! metrics that are read or numeric (all, to reveal the locale's separators).
 
 use std::io::{self, Write};
 use std::path::Path;

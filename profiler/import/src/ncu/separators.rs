@@ -1,7 +1,6 @@
 //! Which of `.`, `,`, `'` and space separate thousands in a file, and which decimals. Nsight
-//! Compute prints numbers of its details page in the locale's format: `6,127,347.24`,
-//! `6.127.347,24`, `6'127'347.24`, `6 127 347,24`. A single `32.768` is ambiguous, so all values of
-//! a file decide:
+//! Compute's details pages are in the locale's format: `6,127,347.24`, `6.127.347,24`,
+//! `6'127'347.24`, `6 127 347,24`. A single `32.768` is ambiguous, so all values of a file decide:
 //! - a separator that comes twice in a number, or before another, separates thousands;
 //! - one that comes after another, or does not stand before exactly three digits, or after a lone 0
 //!   or more than three digits, separates decimals;

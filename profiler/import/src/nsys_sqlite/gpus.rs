@@ -1,7 +1,6 @@
 //! The GPUs of an export, and the GPU of a launch's device number, which is CUDA's in its process.
 //! `TARGET_INFO_CUDA_DEVICE` (since 3.17) leads from (number, process) to the GPU; before,
-//! `cuDevice` of the GPU is that number, or, where missing, the GPU's own. A machine lists all its
-//! GPUs.
+//! `cuDevice` of the GPU is that number, or, where missing, the GPU's own. All GPUs are listed.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! Requests: inference batches or training iterations, their launches in order, and solo durations.
-//! Two rules:
+//! Requests: batches or iterations, their launches in order, and solo durations. Two rules:
 //! - *range*: a range that the program named holds a request's launches: those called while it was
 //!   open. Where ranges of that name overlap (several threads serve), the thread counts too. A name
 //!   that ends in `*` is a prefix: PyTorch numbers its steps, `ProfilerStep#6`.

@@ -2,8 +2,7 @@
 //! operators whose work follows from the shapes are here: matrix products and convolutions, and
 //! those that touch each element once. Others (attention in one kernel, loss functions,
 //! collectives) give nothing rather than a guess. Bytes are those of all inputs and of the output,
-//! each once: the least traffic. A product beyond the cache moves more, so its intensity is an
-//! upper bound.
+//! each once: the least traffic. Products beyond the cache move more: intensity is an upper bound.
 
 use std::sync::Arc;
 
