@@ -48,7 +48,6 @@ fn write(name: &str, code: &str) {
     }
 }
 
-/// Reports every error to Cargo, which shows them and fails the build.
 fn fail(errors: &[String]) -> ! {
     for error in errors {
         println!("cargo::error={error}");

@@ -26,7 +26,6 @@ const FORMS: [(&str, usize); 5] = [
     ("name_alone", 0),
 ];
 
-/// Types passed by value as 32 bits.
 const INTS: [&str; 14] = [
     "int",
     "cublasOperation_t",
@@ -44,7 +43,6 @@ const INTS: [&str; 14] = [
     "cudnnWgradMode_t",
 ];
 
-/// Types that are addresses, as their headers declare them.
 const ADDRESSES: [&str; 14] = [
     "cublasHandle_t",
     "cublasLtHandle_t",
@@ -68,9 +66,7 @@ pub(crate) struct Row {
     library: &'static str,
     operator: String,
     form: &'static str,
-    /// Rust expressions.
     stated: Vec<String>,
-    /// Names and Rust types.
     parameters: Vec<(String, &'static str)>,
     prototype: String,
 }

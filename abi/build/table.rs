@@ -26,9 +26,7 @@ const CATEGORIES: [(&str, &str); 12] = [
 pub(crate) struct Row {
     pub(crate) symbol: String,
     pub(crate) api: String,
-    /// The CUDA version (major * 1000 + minor * 10) that introduced this form.
     pub(crate) version: u32,
-    /// Whether stream 0 means the calling thread's own stream.
     pub(crate) per_thread: bool,
     pub(crate) category: &'static str,
     pub(crate) hooked: bool,

@@ -1,5 +1,4 @@
-//! The table of entry points and the two ways to look one up: by symbol, as the dynamic linker and
-//! `dlsym` do, and by api, version and flavour, as `cuGetProcAddress` does.
+//! The table of entry points, with look-up by symbol (`dlsym`) and by api (`cuGetProcAddress`).
 
 use core::ffi::CStr;
 
@@ -10,8 +9,7 @@ pub struct EntryPoint {
     pub symbol: &'static CStr,
     /// The name for `cuGetProcAddress`, e.g. `cuMemAlloc`.
     pub api: &'static str,
-    /// The CUDA version (major * 1000 + minor * 10) that introduced this form; requests for an
-    /// older version get an older form or none.
+    /// The form's CUDA version (major * 1000 + minor * 10); older requests get older forms, if any.
     pub version: u32,
     /// Whether stream 0 means the calling thread's own stream.
     pub per_thread: bool,

@@ -238,7 +238,6 @@ fn the_table_has_every_symbol_that_was_found_in_drivers() {
     assert!(different.is_empty(), "{different:?}");
 }
 
-/// A symbol as an application may pass it to `dlsym`.
 #[test]
 fn lookup_takes_symbols_made_at_run_time() {
     let made = CString::new("cuLaunch".to_owned() + "Kernel").unwrap();

@@ -1,6 +1,5 @@
-//! Nothing that launches, allocates, synchronises or copies goes unhooked without a reason. Every
-//! symbol of these categories is hooked, in every version and flavour, or has a reason in
-//! `pass_reasons.csv`. A hooked symbol has no reason there.
+//! Nothing that launches, allocates, synchronises or copies goes unhooked without a reason: every
+//! such symbol, in every version and flavour, is hooked or has one in `pass_reasons.csv`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

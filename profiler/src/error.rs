@@ -1,6 +1,5 @@
-//! Errors of trace and profile files. Every variant is one cause that an operator can act on. A
-//! message about a place in a file starts with it (`file:line:column`), followed by the value
-//! found, the expected one, and the nearest valid word, if any.
+//! Errors of trace and profile files: a variant per cause that an operator can act on. A message
+//! begins with its place (`file:line:column`), then the value, the expected one, the nearest word.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -6,11 +6,10 @@
 //! neither allocates nor demangles. It runs once per kernel and shape, for 10 µs.
 //!
 //! **The cost of an estimate.** A policy lets a best-effort kernel run beside a high-priority one
-//! if their classes are opposite or one is unknown. A class, right or wrong, therefore only removes
-//! pairs: an estimate never admits a pair that was held before. A wrong one is no worse for the
-//! high-priority job than none; it holds best-effort kernels that could have run. So a family with
-//! varying bounds gets no class: it slows best-effort jobs, and half of the removed pairs are
-//! harmless.
+//! if their classes are opposite or one is unknown. A class, right or wrong, only removes pairs: an
+//! estimate never admits a pair that was held before. A wrong one is no worse for the high-priority
+//! job than none; it holds best-effort kernels that could have run. So a family with varying bounds
+//! gets no class: it slows best-effort jobs, and half of the removed pairs are harmless.
 //!
 //! **The source of confidence.** [`Family::confidence_pct`] is the share of recorded GPU time whose
 //! measured class was the estimated one, over all classed launches of the family in Orion's

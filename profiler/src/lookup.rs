@@ -84,8 +84,7 @@ pub struct ProfileIndex {
 #[derive(Clone, Debug)]
 struct Groups {
     names: Vec<NameGroup>,
-    /// Positions in `profile.kernels` sorted by (name, grid, block, p95, shared memory): kernels
-    /// that differ in shared memory only are neighbours, and the last of them is the longest.
+    /// Positions in `profile.kernels` by (name, grid, block, p95, shared memory): longest last.
     order: Vec<u32>,
 }
 

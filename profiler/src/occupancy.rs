@@ -91,8 +91,7 @@ const REGISTERS_PER_WARP_GRANULARITY: u32 = 256;
 /// An SM has four parts, each with its own registers and warps.
 const SM_PARTS: u32 = 4;
 
-/// How many blocks fit on an SM, by each of its limits. `carveout_bytes` is the shared memory set
-/// aside for the launch; if unknown, the most that the SM could set aside.
+/// Blocks per SM, by each limit. `carveout_bytes` is set aside for the launch; `None`: the most.
 #[must_use]
 pub fn block_limits(sm: &SmLimits, block: &Block, carveout_bytes: Option<u32>) -> BlockLimits {
     let warps = block.threads.div_ceil(WARP_THREADS).max(1);

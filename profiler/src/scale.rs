@@ -376,8 +376,7 @@ impl Law {
         sms * self.to.clock / self.from.clock * self.lanes_ratio()
     }
 
-    /// Blocks on an SM of the other GPU: from the calculator, where that reproduces the measurement
-    /// on the first; otherwise the measurement, as far as it fits.
+    /// Blocks on the other GPU's SM: calculated, if right for the first; else measured, as fits.
     fn blocks_per_sm(&self, kernel: &KernelProfile) -> Option<u32> {
         let measured = kernel.evidence.blocks_per_sm?;
         let fit = |sm: &SmLimits| {

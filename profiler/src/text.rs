@@ -48,7 +48,6 @@ impl Format {
     }
 }
 
-/// The apparent kind of a file of no accepted format, for a message.
 pub(crate) fn looks_like(text: &str) -> String {
     match (Format::detect(text), first_line(text)) {
         (Some(format), _) => format!("looks like {}", format.description()),

@@ -2,8 +2,7 @@
 //! recording is scored as an import sees it, with durations, and the interposer, by names and
 //! shapes. The class of a launch is *right* if it was measured; *harmful* if the opposite was, as
 //! contending kernels then go together; *slow* if the measured class is unknown, as an allowed pair
-//! is then held. Results: `docs/formats.md`. The files are outside the repository
-//! (`testing::data`).
+//! is then held. Results: `docs/formats.md`. The files are `testing::data`'s.
 
 #[macro_use]
 extern crate testing;

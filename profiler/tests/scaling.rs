@@ -1,8 +1,8 @@
 //! The law of scaling against kernels measured on several GPUs. The times are NVBench's (cold, GPU)
 //! of the repository `R100001/Programming-Massively-Parallel-Processors`, folder
 //! `Performance-Tests-NvBench`, with its output about the GPUs: array addition, coalesced or not,
-//! and image convolution (16 × 16). It states the additions' bandwidth share. One program ran on
-//! all.
+//! and image convolution with blocks of 16 × 16. It states the additions' share of the bandwidth.
+//! One executable ran on all.
 
 use std::path::Path;
 

@@ -634,8 +634,7 @@ pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String,
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
 
-/// Requests on a connection what is kept of a program, passing the process's notebook if it has
-/// one. Returns a memory file for reading, or `None` if nothing is kept.
+/// Requests the kept data of a program, passing a notebook if any: a memory file, or `None`.
 pub fn ask_learnt(
     connection: impl AsFd,
     of: &LearntOf,

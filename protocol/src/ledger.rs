@@ -8,8 +8,8 @@
 //! byte. A change's steps ([`Account::declare`], [`Declared::try_post`], [`Posted::commit`]):
 //! 1. The process writes the intended change, with a number, into its own slot (`intent`).
 //! 2. It changes the sum; the same word names the author of this last change (slot and number).
-//!    Before a process changes the word again, it records in the slot named there that the change
-//!    of that number was made (`applied`).
+//!    Before a process changes the word again, it records in the slot named there that change as
+//!    made (`applied`).
 //! 3. It writes its new holdings, with the number, into its slot (`committed`).
 //!
 //! So a process that resumes a dead one's slot ([`Account::resume`]) can compute the holdings:
@@ -224,7 +224,6 @@ impl<const N: usize> Ledger<N> {
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// Records the last change as made, in the slot of its author.
     fn help(&self, total: u64) {
         let Some(slot) = self.slots.get(slot_of(total)) else {
             return;

@@ -101,8 +101,7 @@ pub mod trace;
 /// - 3.6: An attach and a change of a job cap its GPU time ([`hello::Attach::compute`]), kept in
 ///   the ledger ([`ledger::Ledger::compute`]). A lease may survive high-priority work
 ///   ([`pages::LEASE_STANDING`]), and state that its share is used ([`pages::LEASE_RATED`]).
-/// - 3.7: An attach of a job that may be restarted states its share of the SMs
-///   ([`hello::Attach::restartable`]).
+/// - 3.7: A restartable job's attach states its share of the SMs ([`hello::Attach::restartable`]).
 /// - 3.8: A client states the batches it can take, the daemon the one it wants ([`batches`]).
 /// - 3.9: A trace can be taken ([`hello::Request::Trace`]), for which clients report more
 ///   ([`pages::DaemonPage::trace`]). A change of a job sets its weight and least share

@@ -75,9 +75,8 @@ pub struct DaemonPage {
     /// Flag: high-priority launches on default streams carry no priority of ours, so that blocks of
     /// best-effort kernels need not wait for them (`Gate::gives_priority` of the policy).
     pub plain_priority: AtomicU32,
-    /// Number of the trace in progress; 0: none. During a trace every client reports its launches
-    /// and their times, its copies, and its kernels' names ([`crate::record`]). Every launch reads
-    /// this, so it lies beside `live_epoch`.
+    /// Number of the trace in progress; 0: none. Clients then report launches with times, copies,
+    /// kernels' names ([`crate::record`]). Every launch reads this: it lies beside `live_epoch`.
     pub trace: AtomicU32,
 }
 

@@ -243,11 +243,9 @@ const KIND_TARGET: u8 = 5;
 const KIND_COPY: u8 = 6;
 const KIND_NAME: u8 = 7;
 
-/// Flags of a beginning and of an end, in the second byte.
 const BEGIN_NVTX: u64 = 1 << 8;
 const END_CANCELLED: u64 = 1 << 8;
 const END_WITH_LAUNCHES: u64 = 1 << 9;
-/// The flag of a name, above its part.
 const NAME_LAST: u64 = 1 << 16;
 
 impl Record {

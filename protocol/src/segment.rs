@@ -1,6 +1,5 @@
-//! Shared memory: anonymous memory files, passed by descriptor, mapped as one of our page types.
-//! The creator seals the size: no peer can truncate it under a mapping (SIGBUS in the other
-//! process). No file has a name in a file system, so none is left behind.
+//! Shared memory: anonymous memory files, passed by descriptor, mapped as our page types, of sealed
+//! size: no peer can truncate one under a mapping (SIGBUS). None has a name, so none stays.
 
 #![expect(unsafe_code, reason = "maps shared memory as page types")]
 
@@ -31,8 +30,7 @@ use crate::sync::Ordering;
 
 /// A type that may lie in memory shared with another process.
 /// # Safety
-/// Every bit pattern, all zeros included, must be valid, and all contents atomic (or padding):
-/// another process writes to it at any time.
+/// Any bits must be valid, and all contents atomic (or padding): others write to it at any time.
 pub unsafe trait SharedPage: Sync + 'static {}
 
 // SAFETY: the page types consist of atomics in repr(C) structs and arrays.
@@ -54,7 +52,6 @@ unsafe impl SharedPage for NotebookPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for RecordPage {}
 
-/// Seals of a page: they fix its size.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
@@ -147,8 +144,7 @@ impl<T: SharedPage> Mapping<T> {
     /// `T`. A thread that accesses it meanwhile gets one page or the other: Linux replaces a
     /// mapping in one step (mmap(2), `MAP_FIXED`). Later children lack the page.
     /// # Errors
-    /// Too short: the former page stays. Not mappable: the address may be unmapped: map it
-    /// elsewhere first.
+    /// If too short, the former page stays. Else the address may be unmapped: map elsewhere first.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
         check_size::<T>(&fd)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;

@@ -480,7 +480,6 @@ fn a_launch_that_is_refused_while_the_daemon_decides_widens_no_lease() {
             thread::spawn(move || {
                 let read =
                     lease.read_settled(|total_ns| (total_ns, charged.load(Ordering::Acquire)));
-                // No settled read: the daemon grants nothing this time.
                 let Some((total_ns, in_flight_ns)) = read else {
                     return;
                 };

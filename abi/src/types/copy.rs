@@ -1,5 +1,4 @@
-//! Descriptors of two- and three-dimensional copies and of batches of copies. The `_v1` forms are
-//! those of CUDA 2 and 3.0, with sizes and device addresses of 32 bits.
+//! Descriptors of 2D and 3D copies and batches. `_v1`: CUDA 2 and 3.0, 32-bit sizes and addresses.
 
 use core::ffi::{c_uint, c_void};
 use core::mem::offset_of;

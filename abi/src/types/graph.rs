@@ -1,5 +1,4 @@
-//! Types of graphs: the parameters of nodes, the results of updates. Layouts are the header's;
-//! structures whose contents do not matter here are arrays of words.
+//! Types of graphs. Layouts are the header's; contents of no use here are arrays of words.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;

@@ -95,6 +95,7 @@ impl Read for Input {
 pub(crate) struct Lines {
     input: Input,
     decoder: Decoder,
+    /// Decoded text; the part from `start` is not yet returned.
     text: String,
     start: usize,
     is_at_end: bool,

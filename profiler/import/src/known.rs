@@ -1,5 +1,4 @@
-//! Files with judged kernels: profiles and traces of Pillion, kernel files of Orion. They can be
-//! joined with profilers' files, and two profiles with each other.
+//! Judged kernels: Pillion's profiles and traces, Orion's files; joined with others, or each other.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Readers of Nsight Compute's output: CSV of all versions, and its own reports. Both end in
-//! [`metrics`]: a launch's named counters in base units, and its kernel and GPU.
+//! Readers of Nsight Compute's output, CSV and reports: both end in [`metrics`], in base units.
 
 pub(crate) mod csv;
 mod metrics;
@@ -26,7 +25,6 @@ struct Measured {
     gpu_name: Option<String>,
 }
 
-/// Puts measured launches in a source; all of them describe the GPU of a device number.
 struct Collector<'r, 'b> {
     builder: &'r mut SourceBuilder<'b>,
     gpus: HashMap<i64, u16>,

@@ -1,6 +1,6 @@
 //! Reader of the SQLite databases of `nsys export --type sqlite`. Schemas changed often (none, 2.x
 //! … 3.24 seen, from 2020 to 2026): tables appear only when they have rows, and columns come and go
-//! in any order. So columns are requested by name, and a missing one is unstated. They hold the
+//! in any order. So columns are requested by name, and a missing one is unstated. Exports hold the
 //! program's whole environment, its output, user and host names; only the columns named here are
 //! read, and of strings only names of kernels and ranges. The file, which anyone may have made, is
 //! opened read-only and as immutable, so nothing is written beside it. Only plain tables are read

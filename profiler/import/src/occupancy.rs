@@ -6,8 +6,7 @@ pub use profiler::occupancy::{
 
 use crate::source::{Kernel, StatedLimits};
 
-/// Blocks of `kernel` on one SM: as the tool stated them, else by [`block_limits`]; `None` where
-/// the file states too little, or where its values leave no room for one block.
+/// Blocks on an SM: the tool's, else by [`block_limits`]; `None` if too little is stated, or 0.
 #[must_use]
 pub fn blocks_per_sm(kernel: &Kernel, sm: Option<&SmLimits>, stated: &StatedLimits) -> Option<u32> {
     if let Some(blocks) = stated.blocks_per_sm() {

@@ -172,7 +172,6 @@ fn draw(
     writeln!(svg, "</svg>")
 }
 
-/// The GPU's peaks: its memory along the slope, its FP32 units on the level.
 fn draw_roof(svg: &mut String, axes: &Axes, bandwidth: f64, peak: f64) -> std::fmt::Result {
     let (left, right) = (10f64.powf(axes.x.0), 10f64.powf(axes.x.1));
     let ridge = peak / bandwidth;

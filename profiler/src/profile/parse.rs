@@ -347,7 +347,6 @@ fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
     })
 }
 
-/// `{ name, sizes, batch, number, layout }`, with optional parts left out.
 fn parse_operator(file: Source<'_>, value: &Value<'_>) -> Result<Operator, Error> {
     const EXPECTED: &str =
         "{ name = \"NAME\", sizes = [N, ...], batch = N, number = \"f16\", layout = \"tn\" }";
@@ -466,7 +465,6 @@ impl<'a> Table<'a> {
 
     fn optional(&self, key: &'static str, least: u64, most: u32) -> Result<Option<u32>, Error> {
         let number = self.optional_number(key, least, most.into())?;
-        // The upper bound is a u32, so nothing is lost.
         Ok(number.map(|number| number as u32))
     }
 
@@ -583,7 +581,6 @@ impl<'a> Source<'a> {
         let list = list.ok_or_else(|| bad("three whole numbers, [X, Y, Z]"))?;
         let mut triple = [0; 3];
         for ((slot, value), most) in triple.iter_mut().zip(list.iter()).zip(most) {
-            // The upper bound is a u32, so nothing is lost.
             *slot = self.number(key, value, 1, most.into())? as u32;
         }
         Ok(triple)

@@ -16,7 +16,6 @@ use crate::bell::{sleep, wake_all};
 use crate::pages::Bell;
 use crate::segment::{Access, Mapping};
 
-/// Interval at which a waiting coordinator checks whether a participant's process has died.
 const DEATH_CHECK_NS: u64 = 50_000_000;
 
 /// Runs the participants of one clock page.

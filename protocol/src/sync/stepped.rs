@@ -1,8 +1,7 @@
 //! Atomics with a countdown and a callback, by which the daemon's fault simulation interrupts
 //! between any two accesses. Built only with `--cfg stepped`: the shipped library has none of it.
-//! An access of shared memory is a step of its thread. After the requested number of steps the
-//! callback runs, *before* the access. It may run other threads, or unwind: it has then made no
-//! later store.
+//! An access of shared memory is a step. After the requested steps the callback runs, *before* the
+//! access. It may run other threads, or unwind: a thread that dies so has made no later store.
 
 use core::cell::Cell;
 use core::ops::Deref;

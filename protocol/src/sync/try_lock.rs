@@ -11,7 +11,6 @@ use super::{AtomicU32, Ordering, PUBLISH};
 /// pauses take 0.4 ms if one takes 140 cycles (Intel since Skylake). Holders need 0.1 µs.
 #[cfg(not(loom))]
 const ATTEMPTS_MAX: u32 = 160;
-/// Enough to fail once.
 #[cfg(loom)]
 const ATTEMPTS_MAX: u32 = 2;
 

@@ -1,5 +1,4 @@
-//! Factors of Nsight Compute's units, old (`usecond`, `Gbyte/second`) and new (`us`, `Gbyte/s`).
-//! Prefixes are decimal: 32 768 bytes are printed as 32.77 Kbyte.
+//! Factors of Nsight Compute's units, old (`usecond`) and new (`us`): 32 768 bytes are 32.77 Kbyte.
 
 /// The factor to seconds, bytes, hertz, per second; 1 for others (`%`, `inst`, `register/thread`).
 pub(super) fn factor(unit: &str) -> f64 {

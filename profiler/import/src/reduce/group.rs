@@ -21,7 +21,6 @@ pub(super) struct Group<'a> {
     pub(super) work: Option<&'a Work>,
 }
 
-/// The groups of all sources, and the group of each source's kernels.
 pub(super) struct Grouped<'a> {
     /// In the order of their first launch in the sources, best source first.
     pub(super) groups: Vec<Group<'a>>,

@@ -24,7 +24,6 @@ const GAP_NS_MIN: u64 = 20_000;
 
 const ALIKE_MIN_PCT: usize = 60;
 
-/// Fewest requests from which gaps are believed.
 const REQUESTS_MIN: usize = 3;
 
 const ORDER_RUNS_MAX: usize = 1 << 16;

@@ -1,6 +1,5 @@
-//! Real exports of Nsight Systems from 2020 to 2026, read in place: counts and sums against another
-//! program's figures (`EXPECT.json`, and `count_nsys.py`, with SQL of its own). The files are not
-//! part of the repository (`testing::data`).
+//! Real exports of Nsight Systems, 2020 to 2026 (`testing::data`): counts and sums against
+//! `EXPECT.json` and `count_nsys.py`, which has its own SQL.
 
 use std::collections::BTreeMap;
 use std::process::Command;

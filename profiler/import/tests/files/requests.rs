@@ -40,7 +40,6 @@ fn requests(source: &Source, range: Option<&str>) -> Result<Option<Requests>, Er
     import::reduce(std::slice::from_ref(source), &options).map(|profile| profile.requests)
 }
 
-/// `count` requests of a, b, b, 100 µs each, with 1 ms between their starts.
 fn regular(count: u32) -> Vec<(&'static str, f64, f64)> {
     (0..count)
         .flat_map(|request| {
