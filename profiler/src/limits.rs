@@ -3,7 +3,7 @@
 //! sum that overflows. Device limits are those of the CUDA C++ Programming Guide, "Compute
 //! Capabilities", the greatest over all devices; the driver judges a launch for its device.
 
-/// Longest file, bytes; the largest real one has 0.3 MB. A job's memory must not be filled by one.
+/// Longest file, bytes; the largest real one has 0.3 MB. A longer one must not fill a job's memory.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Most launches in one trace. With [`DURATION_NS_MAX`] it keeps every sum of durations below 2⁶².

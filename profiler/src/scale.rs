@@ -7,7 +7,8 @@
 //! ```
 //! with D the bandwidth of device memory, C the clock, waves the rounds in which the grid's blocks
 //! run, and γ how much a kernel is bound by memory. Habitat takes γ from counted operations and
-//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). Here γ follows from the class:
+//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). Here γ follows from the class, by
+//! readings of our own:
 //! - `memory`: γ = 1, time goes with bandwidth alone. (Habitat also multiplies by the ratio of the
 //!   waves' sizes, so that more SMs with the same bandwidth make a small grid slower; left out.)
 //! - `compute`: γ = 0. A busy SM works through its blocks at its own rate however many are
@@ -360,23 +361,25 @@ impl Law {
             .max(floor(evidence.dram_pct, self.bandwidth_ratio()))
     }
 
+    /// Bandwidth of the other GPU ÷ of the first.
     fn bandwidth_ratio(&self) -> f64 {
         self.to.bandwidth / self.from.bandwidth
     }
 
-    /// Of FP32 units of an SM; 1 where an architecture is unknown.
+    /// The same for FP32 units of an SM; 1 where an architecture is unknown.
     fn lanes_ratio(&self) -> f64 {
         let lanes = self.to.lanes.zip(self.from.lanes);
         lanes.map_or(1.0, |(to, from)| f64::from(to) / f64::from(from))
     }
 
-    /// Of the peak of all SMs.
+    /// The same for the peak of all SMs.
     fn compute_ratio(&self) -> f64 {
         let sms = f64::from(self.to.sms) / f64::from(self.from.sms);
         sms * self.to.clock / self.from.clock * self.lanes_ratio()
     }
 
-    /// Blocks on the other GPU's SM: calculated, if right for the first; else measured, as fits.
+    /// Blocks on an SM of the other GPU: from the calculator, where that reproduces the measurement
+    /// on the first; otherwise the measurement, as far as it fits.
     fn blocks_per_sm(&self, kernel: &KernelProfile) -> Option<u32> {
         let measured = kernel.evidence.blocks_per_sm?;
         let fit = |sm: &SmLimits| {

@@ -236,7 +236,7 @@ impl Clock {
             .map_or(0, |page| page.keys.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Makes this thread a participant and waits for its turn; first in `main`. Monotonic: no-op.
+    /// Makes this thread a participant and waits for its turn: first in `main`, on virtual time.
     pub fn enter(&self) {
         if let Some(page) = self.page {
             let _ = page.slot_of_this_thread();

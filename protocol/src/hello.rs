@@ -214,9 +214,9 @@ pub enum Reply {
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
-        /// The client's slot in the job's [`crate::ledger`]: its old one if that goes on, if any.
+        /// The client's slot in the job's [`crate::ledger`], its old one if that ledger continues.
         slot: Option<u16>,
-        /// The class, best-effort if the operator denies high-priority. Missing: as requested.
+        /// The granted class; best-effort if high-priority is not allowed. Missing: as requested.
         class: Option<JobClass>,
     },
     /// The request has been carried out.

@@ -186,7 +186,7 @@ impl LeasePage {
     /// grant nothing. `read` must load the clients' `charged_ns` with Acquire.
     pub fn read_settled<T>(&self, mut read: impl FnMut(u64) -> T) -> Option<T> {
         for _ in 0..READ_TRIES_MAX {
-            // Acquire pairs with the Release in `refund`: a counted refund is in the sum.
+            // Acquire pairs with `refund`'s Release: once counted, the charge is out of the sum.
             let refunds = self.charges.refunds.load(Ordering::Acquire);
             let found = read(self.charges.total_ns.load(Ordering::Acquire));
             // Orders `read`'s Acquire loads, which pair with `REFUND`, before the next load.
@@ -238,7 +238,7 @@ pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
     fence(Ordering::SeqCst);
     let live = daemon.live_epoch.load(Ordering::Relaxed);
     if live == hp.epoch.load(Ordering::Relaxed) {
-        // The winner of a lost race bumped it, too. Release publishes the push to its readers.
+        // If this fails, another thread bumped the epoch. Release publishes the push to readers.
         let _ = hp.epoch.compare_exchange(
             live,
             live.wrapping_add(1),

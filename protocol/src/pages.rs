@@ -80,7 +80,7 @@ pub struct DaemonPage {
     pub trace: AtomicU32,
 }
 
-/// A copy of this size counts as a launch: 0.1 ms (PCIe 3.0), an unknown kernel's default.
+/// A copy of so many bytes or more counts as a launch: 0.1 ms (PCIe 3.0), as an unknown kernel.
 pub const LARGE_COPY_BYTES: usize = 1 << 20;
 
 /// Longest silence of a daemon whose connection is open. On a busy host a daemon is late by tens of
@@ -351,7 +351,7 @@ counters! {
     RequestsMarked = "requests_marked",
     /// Iterations that the program has reported.
     Iterations = "iterations",
-    /// Impossible marks: in the future, over 1 h late, ended twice, never begun; bad targets.
+    /// Impossible marks: arrived in the future, over 1 h ago; ended twice, never begun; bad target.
     MarksRefused = "marks_refused",
     /// Requests inferred from HP launches, marked or not; only the daemon counts them.
     RequestsInferred = "requests_inferred",

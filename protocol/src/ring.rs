@@ -22,7 +22,6 @@ pub struct Spsc<const N: usize> {
 #[derive(Debug, Default)]
 #[repr(C)]
 struct ProducerSide {
-    /// Records published so far.
     tail: AtomicU64,
     /// Last value of `head` read: the consumer's line is touched once per lap, not per push.
     head_seen: AtomicU64,

@@ -26,7 +26,7 @@ pub const PUBLISH: Ordering = Ordering::Release;
 #[cfg(weaken_release)]
 pub const PUBLISH: Ordering = Ordering::Relaxed;
 
-/// Ordering of a refund from a client's sum: its readers see it counted. Weakened, too.
+/// Ordering of a refund from a client's sum: its readers see it counted. Weakened as [`PUBLISH`].
 #[cfg(not(weaken_release))]
 pub const REFUND: Ordering = Ordering::Release;
 /// Deliberately wrong.

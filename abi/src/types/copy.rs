@@ -90,7 +90,6 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub height: c_uint,
 }
 
-/// Defines the three 3D copy descriptors: other sizes, addresses, and field after each array.
 macro_rules! three_dimensions {
     ($(#[$meta:meta])* $name:ident, $size:ty, $address:ty, $extra:ty) => {
         $(#[$meta])*

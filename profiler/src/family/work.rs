@@ -7,7 +7,7 @@ use crate::resource_class::ResourceClass;
 /// compute-bound, single precision on FP32 units: V100 17, T4 25, A100 10, H100 20.
 const RIDGE_FP32: f64 = 15.0;
 
-/// In double precision: V100 9; A100 13, H100 20 (6, 10 without tensor cores); T4, graphics < 2.
+/// Double precision: V100 9; A100 13, H100 20 (6, 10 without tensor cores); T4, graphics GPUs < 2.
 const RIDGE_FP64: f64 = 10.0;
 
 /// The same for the tensor cores with TF32, which takes 32 bits a number: A100 100, H100 148.

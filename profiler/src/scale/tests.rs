@@ -120,7 +120,7 @@ fn an_estimated_class_makes_no_launch_shorter() {
 
 #[test]
 fn a_class_is_judged_by_the_peaks_of_the_other_gpu() {
-    // An H100's ridge is twice an A100's: a barely memory-bound kernel there is none here.
+    // An H100's ridge is twice an A100's: a kernel barely memory-bound there is not so here.
     let before = profile(
         "H100-SXM5-80GB",
         "compute_pct = 20.00\ndram_pct = 90.00",

@@ -429,7 +429,6 @@ impl<'a> Cursor<'a> {
         Err(Error::syntax(start, reason))
     }
 
-    /// After a closing quote comes a space or the end of the line.
     fn expect_space(&self) -> Result<(), Error> {
         if self.at_end() || self.rest().starts_with(char::is_whitespace) {
             return Ok(());

@@ -239,7 +239,7 @@ impl Number {
         }
     }
 
-    /// `factor` ns to ns. Decimals are scaled apart: a double lacks digits for ns since 1970.
+    /// Units of `factor` ns in ns; decimals scaled apart: doubles lack digits for ns since 1970.
     pub(super) fn nanoseconds(self, factor: i64) -> Option<i64> {
         match self {
             Self::Whole(number) => number.checked_mul(factor),

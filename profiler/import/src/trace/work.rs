@@ -136,7 +136,8 @@ fn element(args: &Args) -> Option<(f64, Option<&'static str>)> {
         })
 }
 
-/// A product's call of cuBLAS, without layouts: of row-major matrices the transposed one, n, m, k.
+/// The call of cuBLAS or cuBLASLt for a product. PyTorch's matrices are row-major and cuBLAS'
+/// column-major, so PyTorch requests the transposed product: n, m, k. Layouts are unknown.
 fn gemm(left: &[f64], right: &[f64], args: &Args) -> Option<Operator> {
     let (batch, m, k, n) = match (left, right) {
         (&[m, k], &[_, n]) => (1.0, m, k, n),
@@ -165,7 +166,8 @@ fn product(left: &[f64], right: &[f64]) -> Option<(f64, f64)> {
     (flop > 0.0).then_some((flop, batch * (m * k + k * n + m * n)))
 }
 
-/// Of a 2D convolution: N×C×H×W, K×C/g×R×S. The fourth argument is the stride, if recorded; else 1.
+/// Operations and elements of a convolution of two dimensions: input N×C×H×W, weights K×C/g×R×S.
+/// Stride is the fourth argument where arguments were recorded; otherwise 1 is assumed.
 fn convolution(input: &[f64], weights: &[f64], args: &Args) -> Option<(f64, f64)> {
     let (&[n, c, h, w], &[k, c_group, r, s]) = (input, weights) else {
         return None;
