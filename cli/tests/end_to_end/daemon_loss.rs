@@ -269,7 +269,7 @@ fn who_the_next_daemon_refuses_asks_ever_more_seldom_is_told_once_and_attaches_t
         wait_until_again(&third, label);
         job.wait_for_new("round", 2);
         let ended = gpu.expect_right_end(label, job, &third);
-        said += ended.errors.matches("refuses").count();
+        said += ended.errors.matches("refused this process").count();
     }
     assert_eq!(said, 1);
 }

@@ -88,7 +88,7 @@ fn a_daemon_that_is_named_by_its_socket_serves_its_own_device_and_no_other() {
         let ended = job.under(daemon.socket(), class).run().expect_success();
         expect_equal(&machine, 0, &daemon, label, &ended);
         let ended = ended.expect_errors(&[
-            "refuses: this daemon schedules GPU-",
+            "refused this process: this daemon schedules GPU-",
             "but the process uses GPU-",
         ]);
         assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");

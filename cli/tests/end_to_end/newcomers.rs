@@ -135,7 +135,11 @@ fn who_is_refused_at_first_is_a_client_once_there_is_room() {
     first.wait_for("round", 1);
     daemon.wait_for_clients("first", 1);
     let second = steady(&gpu, "second", daemon.socket(), JobClass::BestEffort);
-    assert!(second.errors().contains("refuses"), "{}", second.errors());
+    assert!(
+        second.errors().contains("refused this process"),
+        "{}",
+        second.errors()
+    );
     first.finish().expect_success();
     expect_to_be_clients(&gpu, &daemon, vec![("second", second)]);
 }

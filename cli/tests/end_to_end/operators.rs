@@ -195,8 +195,7 @@ fn without_a_profile_the_sizes_of_a_product_say_its_class() {
         let job = job.arg(Program::Library("cublas").path());
         let job = job.args(&["10"]).env("HIDDEN_CALLS", "10");
         let ended = job.env("PILLION_LOG", "debug").run().expect_success();
-        let goes =
-            "operator gemm f32 nt 64x32x16: its launches are not seen, it goes as one: unknown, ";
+        let goes = "operator gemm f32 nt 64x32x16: its launches are not seen; it counts as one launch: unknown, ";
         let mut lines = ended.errors.lines().filter(|line| line.contains(goes));
         let line = lines.next().unwrap_or_default();
         assert!(line.ends_with(" SMs, 0 ns, memory by sizes"), "{ended:#?}");
@@ -244,7 +243,7 @@ fn operators_stand_for_launches_that_are_not_seen_and_no_launch_is_counted_twice
             assert_eq!(totals["operators_as_launches"], stood, "{totals:#}");
             assert_eq!(totals["calls_operator"], count + 2, "{totals:#}");
             assert_eq!(totals["launches_unknown"], 0, "{totals:#}");
-            let goes = "operator gemm f32 nt 64x32x16: its launches are not seen, it goes as one: \
+            let goes = "operator gemm f32 nt 64x32x16: its launches are not seen; it counts as one launch: \
                         profiled, 5 SMs, 12000 ns";
             assert_eq!(ended.errors.contains(goes), stood > 0, "{ended:#?}");
         }
@@ -297,7 +296,7 @@ fn convolutions_stand_for_launches_that_are_not_seen() {
         let job = job.env("PILLION_PROFILE", &profile);
         let job = job.env("PILLION_LOG", "debug");
         job.run().expect_success().expect_errors(&[
-            "operator conv_forward f16 32x3x224x224x64x3x7x7: its launches are not seen, it goes as one: \
+            "operator conv_forward f16 32x3x224x224x64x3x7x7: its launches are not seen; it counts as one launch: \
              profiled, 5 SMs, 15000 ns",
         ]);
         let totals = stage.daemon.totals(name);

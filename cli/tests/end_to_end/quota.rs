@@ -422,7 +422,7 @@ fn without_a_daemon_each_process_keeps_the_quota_by_itself() {
     let job = fill(&gpu, "alone").under(nowhere, JobClass::BestEffort);
     let ended = job.env("PILLION_MEMORY", "1GiB").run().expect_success();
     expect_filled(&ended, GIB);
-    ended.expect_errors(&["no daemon keeps the quota", "1073741824B"]);
+    ended.expect_errors(&["no daemon enforces the quota", "1073741824B"]);
     // Without a request there is none.
     let job = fill(&gpu, "free").under(nowhere, JobClass::BestEffort);
     expect_filled(&job.run().expect_success(), DEVICE_BYTES);

@@ -96,7 +96,7 @@ fn what_passes_by_a_client_is_counted_in_the_status() {
         let totals = daemon.totals("job");
         assert_eq!(totals["launches"], 5, "{way}: {totals:#}");
         assert_eq!(totals["bypasses"], 1, "{way}: {totals:#}");
-        ended.expect_errors(&["CUDA calls that it makes pass by Pillion"]);
+        ended.expect_errors(&["its CUDA calls bypass Pillion"]);
     }
 }
 
@@ -118,7 +118,7 @@ fn a_launch_function_of_another_copy_of_the_driver_is_said_and_counted() {
     let job = gpu.job("job", "two_drivers").arg(&copy);
     let ended = job.best_effort(&daemon).run();
     assert_eq!(ended.code(), 4, "{ended:#?}");
-    let said = "pillion: cuLaunchKernel was obtained past Pillion";
+    let said = "pillion: cuLaunchKernel bypasses Pillion";
     assert_eq!(ended.errors.matches(said).count(), 1, "{ended:#?}");
     assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
     assert_eq!(daemon.total("job", "launch_functions_passed_by"), 1);
@@ -162,7 +162,7 @@ fn a_driver_whose_resolver_answers_with_what_it_does_not_export_is_said() {
     };
     let (alone, ended) = (run(Path::new("")), run(&library()));
     assert_eq!((ended.code(), &ended.output), (alone.code(), &alone.output));
-    let said = |name| format!("pillion: {name} was obtained past Pillion");
+    let said = |name| format!("pillion: {name} bypasses Pillion");
     for name in ["cuLaunchKernel", "cuLaunchNew"] {
         assert_eq!(ended.errors.matches(&said(name)).count(), 1, "{ended:#?}");
     }

@@ -217,7 +217,7 @@ fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
         let ended = signalled(job.env("PILLION_DRAIN_MS", "50"), Signal::TERM);
         assert_eq!(ended.status.code(), Some(7), "{ended:#?}");
         assert!(
-            ended.errors.contains("exits with work in flight"),
+            ended.errors.contains("exiting with work in flight"),
             "{ended:#?}"
         );
     }

@@ -143,7 +143,7 @@ impl fmt::Display for Unmanaged {
         match self {
             Self::NoUuid(result) => write!(
                 formatter,
-                "the driver does not tell the device's UUID ({})",
+                "cannot read the device's UUID from the driver: CUresult {}",
                 result.0
             ),
             Self::NoDaemon { tried, last } => {
@@ -154,18 +154,18 @@ impl fmt::Display for Unmanaged {
                 }
                 write!(formatter, " ({last})")
             }
-            Self::NoMemory(error) => write!(formatter, "no shared memory: {error}"),
+            Self::NoMemory(error) => write!(formatter, "cannot create shared memory: {error}"),
             Self::Hello { socket, error } => {
                 write!(formatter, "daemon at {}: {error}", socket.display())
             }
             Self::Refused { socket, reason } => write!(
                 formatter,
-                "the daemon at {} refuses: {reason}",
+                "the daemon at {} refused this process: {reason}",
                 socket.display()
             ),
             Self::Pages { socket, error } => write!(
                 formatter,
-                "the daemon at {} sent pages that cannot be used: {error}",
+                "the daemon at {} sent unusable pages: {error}",
                 socket.display()
             ),
         }
@@ -651,7 +651,7 @@ fn load_profile(path: &Path, device: CUdevice) -> Option<Known> {
         Err(error) => {
             log::say(
                 Level::Error,
-                format_args!("{error}; the job runs with unknown kernels"),
+                format_args!("{error}; the job runs without a profile"),
             );
             KERNELS.handle_said_unknown();
             None

@@ -53,7 +53,7 @@ pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static Profi
         Ok(Some(kept)) => take(client, kept, program, given),
         Ok(None) => {}
         Err(error) => {
-            let why = format_args!("what runs of {program} have taught is not known: {error}");
+            let why = format_args!("cannot get the kept durations of {program}: {error}");
             log::say(Level::Debug, why);
         }
     }
@@ -81,11 +81,11 @@ pub(crate) fn poll_late(client: &Client) -> Option<u64> {
         Some(Ok(Some(kept))) => take(client, kept, program, client.profile()),
         Some(Ok(None)) => {}
         Some(Err(error)) => {
-            let why = format_args!("what runs of {program} have taught is not known: {error}");
+            let why = format_args!("cannot get the kept durations of {program}: {error}");
             log::say(Level::Info, why);
         }
         None => {
-            let why = format_args!("the daemon has not said what runs of {program} have taught");
+            let why = format_args!("the daemon did not send the kept durations of {program}");
             log::say(Level::Info, why);
         }
     }
@@ -115,8 +115,7 @@ fn ask(client: &Client, socket: &Path, program: &str) -> Result<Option<OwnedFd>,
     }
     // A later daemon's answer contains this run's own notes, which the earlier one had.
     if is_late && (notebook.is_none() || client.notes.is_first_answer()) {
-        let why =
-            format_args!("what runs of {program} have taught is taken once the daemon says it");
+        let why = format_args!("still waiting for the kept durations of {program} from the daemon");
         log::say(Level::Info, why);
         client
             .notes
@@ -142,7 +141,7 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
         Ok(kept) => scale::scale(kept, &client.gpu).0,
         // The daemon also logs it, and replaces it with what this run learns.
         Err(error) => {
-            let why = format_args!("what runs of {program} have taught cannot be used: {error}");
+            let why = format_args!("cannot use the kept durations of {program}: {error}");
             return log::say(Level::Info, why);
         }
     };
@@ -155,7 +154,7 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
     client.known.set(known.map_or(kept, index));
     log::say(
         Level::Info,
-        format_args!("{kernels} kernels and shapes are known from runs of {program} before"),
+        format_args!("{kernels} kernels and shapes known from earlier runs of {program}"),
     );
 }
 

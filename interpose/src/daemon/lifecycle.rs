@@ -135,7 +135,9 @@ fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
     if index as usize + 1 == DEVICES_MAX {
         log::say(
             Level::Warn,
-            format_args!("this is device {DEVICES_MAX} of this process; more run unmanaged"),
+            format_args!(
+                "this is device {DEVICES_MAX} of this process; further devices run unmanaged"
+            ),
         );
     }
 }
@@ -151,14 +153,17 @@ fn try_attach(
 ) -> Result<(), Reason> {
     // Before anything that a fork would have to undo.
     if !HANDLERS.see_forks() {
-        return Err((Level::Warn, "no memory for a fork handler".into()));
+        return Err((
+            Level::Warn,
+            "cannot register a fork handler: out of memory".into(),
+        ));
     }
     phase::note_begun();
     if !phase::clear_in_children() {
         // Linux before 4.14, or larger pages: only children made by fork learn of it.
         log::say(
             Level::Debug,
-            format_args!("children made by clone and not by fork must not use CUDA"),
+            format_args!("children created by clone() instead of fork() must not use CUDA"),
         );
     }
     let reason = |error: &Unmanaged| {
@@ -183,7 +188,10 @@ fn try_attach(
     if let Err(error) = helper::start(client, is_refused) {
         // Without it no completion would be seen.
         client.connection.end(Shutdown::Both);
-        let reason = (Level::Warn, format!("no helper thread: {error}"));
+        let reason = (
+            Level::Warn,
+            format!("cannot start the helper thread: {error}"),
+        );
         return Err(met.err().unwrap_or(reason));
     }
     open_account(config, client, is_refused);
@@ -254,7 +262,7 @@ fn say_if_less_than_asked(config: &Config, device: CUdevice, has_bytes: Option<u
         log::say(
             Level::Warn,
             format_args!(
-                "this process asks for {asked} of device {}'s memory; the daemon allows its job {has_bytes} bytes",
+                "this process requests {asked} of the memory of device {}; the daemon allows its job {has_bytes} bytes",
                 device.0
             ),
         );
@@ -274,8 +282,8 @@ fn keep_account_alone(config: &Config, index: u32, device: CUdevice) -> bool {
     log::say(
         Level::Warn,
         format_args!(
-            "no daemon keeps the quota of {quota} on device {}: this process keeps it by itself, and so does each other \
-             process of its job",
+            "no daemon enforces the quota of {quota} on device {}: each process of the job enforces it for itself alone, \
+             so together they can exceed it",
             device.0
         ),
     );
@@ -325,7 +333,9 @@ extern "C" fn handle_exit() {
     if limit_ms != 0 && !finish(limit_ms) {
         log::say(
             Level::Warn,
-            format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),
+            format_args!(
+                "exiting with work in flight after waiting {limit_ms} ms (PILLION_DRAIN_MS)"
+            ),
         );
         waking::tell_gave_up();
     }

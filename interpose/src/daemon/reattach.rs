@@ -131,7 +131,7 @@ impl Watch {
         let socket = self.client.socket.lock();
         let socket = socket.unwrap_or_else(PoisonError::into_inner);
         let socket = socket.display();
-        log::say(Level::Info, format_args!("the daemon at {socket} is gone"));
+        log::say(Level::Info, format_args!("lost the daemon at {socket}"));
     }
 
     fn handle_failure(&mut self, reason: &Unmanaged, by: Option<Listener>) {
@@ -142,7 +142,7 @@ impl Watch {
         };
         let now_ns = self.client.clock.now_ns();
         if self.reconnect.handle_failure(failure, by, now_ns) {
-            log::say(Level::Warn, format_args!("not attached again: {reason}"));
+            log::say(Level::Warn, format_args!("cannot attach again: {reason}"));
         }
     }
 
@@ -182,7 +182,9 @@ fn listen_for_end(client: &'static Client) -> Option<DisconnectWatcher> {
         let every_ms = LOOK_NS / 1_000_000;
         log::say(
             Level::Info,
-            format_args!("that the daemon goes is looked for every {every_ms} ms: {error}"),
+            format_args!(
+                "cannot watch the daemon connection; polling every {every_ms} ms: {error}"
+            ),
         );
     }
     watcher.ok()

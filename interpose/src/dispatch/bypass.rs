@@ -64,8 +64,8 @@ fn say() {
         log::say(
             level,
             format_args!(
-                "{file} was {}: CUDA calls that it makes pass by Pillion; \
-                 `pillion run --shim` reaches them",
+                "{file} was {}: its CUDA calls bypass Pillion; \
+                 `pillion run --shim` can intercept them",
                 way.text()
             ),
         );

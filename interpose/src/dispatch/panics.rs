@@ -42,7 +42,7 @@ fn say_panic(info: &PanicHookInfo<'_>, said: &AtomicBool) {
     log::say_once(
         said,
         Level::Error,
-        format_args!("internal error at {file}:{line}: {text}; CUDA calls are made all the same"),
+        format_args!("internal error at {file}:{line}: {text}; CUDA calls are still forwarded"),
     );
 }
 

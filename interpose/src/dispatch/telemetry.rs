@@ -124,17 +124,15 @@ fn say_if_launch(name: &CStr) {
         return;
     }
     let advice = match abi::lookup(name) {
-        Some(_) => "`pillion run --shim` may reach it",
-        None => "this Pillion does not know it, look for a newer one",
+        Some(_) => "`pillion run --shim` may intercept it",
+        None => "this version of Pillion does not know it; install a newer one",
     };
     add(Counter::LaunchesPassedBy);
     publish();
     environment::prepare();
     log::say(
         Level::Warn,
-        format_args!(
-            "{text} was obtained past Pillion: what is launched by it is neither seen nor held; {advice}"
-        ),
+        format_args!("{text} bypasses Pillion: its launches are neither seen nor held; {advice}"),
     );
 }
 

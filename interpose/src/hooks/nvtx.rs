@@ -110,7 +110,7 @@ fn wants_ranges() -> bool {
             Level::Warn,
             format_args!(
                 "NVTX_INJECTION64_PATH names another libpillion.so than the preloaded one: \
-                 NVTX ranges are not marked as requests"
+                 NVTX ranges do not count as requests"
             ),
         );
         return false;

@@ -665,7 +665,7 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
         log::say(
             Level::Debug,
             format_args!(
-                "operator {operator}: its launches are not seen, it goes as one: {}, {} SMs, {} ns{}",
+                "operator {operator}: its launches are not seen; it counts as one launch: {}, {} SMs, {} ns{}",
                 found.map_or("unknown", |_| "profiled"),
                 kernel.sm_needed,
                 kernel.expected_ns,

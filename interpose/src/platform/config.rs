@@ -122,7 +122,7 @@ impl Config {
             number.filter(|ms| *ms <= DRAIN_MS_MAX).unwrap_or_else(|| {
                 let value = value.to_string_lossy();
                 complaints.push(format!(
-                    "PILLION_DRAIN_MS={value:?}: expected milliseconds, 0 to {DRAIN_MS_MAX}; taking {DRAIN_MS}"
+                    "PILLION_DRAIN_MS={value:?}: expected milliseconds, 0 to {DRAIN_MS_MAX}; using {DRAIN_MS}"
                 ));
                 DRAIN_MS
             })
@@ -133,7 +133,7 @@ impl Config {
             if found.is_none() {
                 let (value, expected) = (value.to_string_lossy(), ranges::EXPECTED);
                 complaints.push(format!(
-                    "{name}={value:?}: expected {expected}; taking none"
+                    "{name}={value:?}: expected {expected}; value ignored"
                 ));
             }
             found
@@ -176,10 +176,12 @@ fn slo(class: JobClass, value: Option<OsString>, complaints: &mut Vec<String>) -
     let why = match (class, found) {
         (JobClass::HighPriority, Some(_)) => return found,
         (JobClass::HighPriority, None) => format!("expected {}", slo::EXPECTED),
-        (JobClass::BestEffort, _) => "the job is best-effort, whose requests nobody holds".into(),
+        (JobClass::BestEffort, _) => {
+            "the job is best-effort, and only high-priority jobs have a latency target".into()
+        }
     };
     let value = value.to_string_lossy();
-    complaints.push(format!("PILLION_SLO={value:?}: {why}; taking none"));
+    complaints.push(format!("PILLION_SLO={value:?}: {why}; value ignored"));
     None
 }
 
@@ -200,18 +202,18 @@ fn cap(
                 HAMI_CAP,
                 value,
                 found,
-                "per cent of the GPU's time, such as 30",
+                "percent of the GPU's time, such as 30",
             )
         }
         (None, None) => return None,
     };
     let why = match found {
         Some(cap) if is_capped || cap.is_none() => return cap,
-        Some(_) => "the job is high-priority, which nothing holds back".to_owned(),
+        Some(_) => "the job is high-priority, and only best-effort jobs can have a cap".to_owned(),
         None => format!("expected {expected}"),
     };
     let value = value.to_string_lossy();
-    complaints.push(format!("{name}={value:?}: {why}; taking none"));
+    complaints.push(format!("{name}={value:?}: {why}; value ignored"));
     None
 }
 
@@ -225,7 +227,7 @@ fn restartable(
     let found = word(&value, share);
     if found.is_none() {
         complaints.push(format!(
-            "PILLION_RESTARTABLE={:?}: expected a whole number from 1 to 100; the job is not ended for another share",
+            "PILLION_RESTARTABLE={:?}: expected a whole number from 1 to 100; the job is not restarted for another share",
             value.to_string_lossy()
         ));
     }
@@ -293,7 +295,7 @@ fn word<T>(value: &OsStr, from_name: impl Fn(&str) -> Option<T>) -> Option<T> {
 /// The message about a value that is none of `names`; `taken` is used instead.
 fn expected(variable: &str, value: &OsStr, names: &[&str], taken: &str) -> String {
     let (value, names) = (value.to_string_lossy(), names.join(", "));
-    format!("{variable}={value:?}: expected one of {names}; taking {taken}")
+    format!("{variable}={value:?}: expected one of {names}; using {taken}")
 }
 
 fn hook(value: &OsStr, complaints: &mut Vec<String>) -> Option<usize> {
@@ -301,7 +303,7 @@ fn hook(value: &OsStr, complaints: &mut Vec<String>) -> Option<usize> {
     if found.is_none() {
         let value = value.to_string_lossy();
         complaints.push(format!(
-            "PILLION_TEST_PANIC={value:?}: expected the symbol of a hook"
+            "PILLION_TEST_PANIC={value:?}: expected the name of a hooked function"
         ));
     }
     found
@@ -380,7 +382,7 @@ mod tests {
             ),
             (
                 &[(HAMI_CAP, "-1")],
-                "CUDA_DEVICE_SM_LIMIT=\"-1\": expected per cent",
+                "CUDA_DEVICE_SM_LIMIT=\"-1\": expected percent",
             ),
             (
                 &[(HAMI_CAP, "30"), ("PILLION_CLASS", "high-priority")],
@@ -396,7 +398,7 @@ mod tests {
     fn an_unknown_level_is_said_with_the_list() {
         let config = config(&[("PILLION_LOG", "trace")]);
         assert_eq!(config.log, Level::Warn);
-        assert!(config.complaints[0].contains("error, warn, info, debug; taking warn"));
+        assert!(config.complaints[0].contains("error, warn, info, debug; using warn"));
     }
 
     #[test]
@@ -424,7 +426,7 @@ mod tests {
         for nonsense in ["2s", "-1", "60001", "99999999999"] {
             let config = config(&[("PILLION_DRAIN_MS", nonsense)]);
             assert_eq!(config.drain_ms, 2000);
-            assert!(config.complaints[0].contains("0 to 60000; taking 2000"));
+            assert!(config.complaints[0].contains("0 to 60000; using 2000"));
         }
     }
 

@@ -157,7 +157,7 @@ pub(crate) fn handle_stop() {
         if !arm_timer(libc::SIGKILL, FROZEN_MS) {
             log::say(
                 Level::Warn,
-                format_args!("is to end and has no timer: if its GPU hangs it has to be killed"),
+                format_args!("no drain timer: if the GPU hangs, send SIGKILL"),
             );
         }
         process::clients().for_each(waking::wake_surely);
@@ -172,7 +172,7 @@ pub(crate) fn handle_drained(clients: u32) {
     }
     log::say(
         Level::Info,
-        format_args!("ends by signal {signal} as it was asked to, with nothing in flight"),
+        format_args!("terminating by signal {signal} as requested, with nothing in flight"),
     );
     die(signal);
 }

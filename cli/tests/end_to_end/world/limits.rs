@@ -164,7 +164,7 @@ fn a_process_that_may_not_connect_or_start_threads_runs_unmanaged() {
     let (gpu, daemon) = Gpu::with_null_daemon();
     for (filter, why) in [
         ("no-sockets", "no daemon"),
-        ("no-threads", "no helper thread"),
+        ("no-threads", "cannot start the helper thread"),
     ] {
         let report = gpu.path("report");
         let make = || {

@@ -14,8 +14,8 @@ pub(super) fn class(config: &Config, class: JobClass, socket: &Path) {
         log::say(
             Level::Error,
             format_args!(
-                "PILLION_CLASS is high-priority, which the daemon at {socket} does not allow this process ([high_priority] in \
-                 its configuration): it is best-effort"
+                "PILLION_CLASS=high-priority: the daemon at {socket} does not allow this process that class (see \
+                 [high_priority] in its configuration); the process runs as best-effort"
             ),
         );
     }
@@ -28,7 +28,7 @@ pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
         log::say(
             Level::Warn,
             format_args!(
-                "PILLION_SLO={slo}: the daemon at {socket} is too old to know it: its configuration says what requests may take"
+                "PILLION_SLO={slo}: the daemon at {socket} is too old for this variable; its configuration sets the target"
             ),
         );
     }
@@ -41,7 +41,7 @@ pub(super) fn cap(config: &Config, is_known: bool, socket: &Path) {
         log::say(
             Level::Warn,
             format_args!(
-                "PILLION_COMPUTE={cap}: the daemon at {socket} is too old to know it: the job may use all of the GPU's time"
+                "PILLION_COMPUTE={cap}: the daemon at {socket} is too old for this variable; the job's GPU time is not capped"
             ),
         );
     }

@@ -59,7 +59,7 @@ impl Quotas {
             match Quota::parse(value) {
                 _ if is_none => Some(Quota::Unlimited),
                 _ if is_another_meaning(value) => {
-                    complain(name, value, "it counts as not set");
+                    complain(name, value, "value ignored");
                     None
                 }
                 Some(quota) => Some(quota),
@@ -158,10 +158,7 @@ mod tests {
                 let (quotas, complaints) = read(&[(name, value)]);
                 assert_eq!(quotas.of_device(0), None, "{name}={value}");
                 assert_eq!(complaints.len(), 1);
-                assert!(
-                    complaints[0].contains("counts as not set"),
-                    "{complaints:?}"
-                );
+                assert!(complaints[0].contains("value ignored"), "{complaints:?}");
             }
         }
         let (quotas, _) = read(&[
