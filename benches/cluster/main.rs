@@ -34,7 +34,7 @@ use cluster_sim::world::Nobody;
 use learn::interference::{Settings, fit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a placement costs. No GPU involved.
+/// Measures the cost of a placement. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "cluster", after_help = AFTER_HELP)]
 struct Arguments {
@@ -54,7 +54,7 @@ const AFTER_HELP: &str = "\
 Example:
   PILLION_DATA=data cargo bench -p pillion-benches --bench cluster -- --policy pillion
 
-Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+Exit codes: 0 success; 1 a measurement failed or, with --check, a target was missed.";
 
 /// Simulated days with `--quick`.
 const QUICK_DAYS: u32 = 5;
@@ -188,7 +188,7 @@ impl Timed {
         let p99 = Measured::Value(quantile(990));
         let mut row = Row::new(title, Unit::Ms, p99, Some(target_ms));
         row.evidence.push(format!(
-            "{} decisions: median {:.4} ms, p99.9 {:.4} ms, most {:.4} ms",
+            "{} decisions: median {:.4} ms, p99.9 {:.4} ms, max {:.4} ms",
             all.len(),
             quantile(500),
             quantile(999),

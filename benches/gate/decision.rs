@@ -141,7 +141,11 @@ impl Rig {
     }
 
     fn check(&self) -> anyhow::Result<Vec<String>> {
-        ensure!(self.full == 0, "{} records found a full ring", self.full);
+        ensure!(
+            self.full == 0,
+            "{} records were lost: the ring was full",
+            self.full
+        );
         let is_launching = self.meanwhile == Meanwhile::Requests;
         ensure!(
             is_launching == (self.granted > 0),

@@ -25,7 +25,7 @@ use benches::report::{Report, Row};
 use benches::timer::Timer;
 use clap::Parser;
 
-/// What a decision costs, and how fast a lease is revoked. No GPU involved.
+/// Measures the cost of a decision, and how fast a lease is revoked. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "gate", after_help = AFTER_HELP)]
 struct Arguments {
@@ -37,7 +37,7 @@ const AFTER_HELP: &str = "\
 Example:
   cargo bench -p pillion-benches --bench gate -- --quick
 
-Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+Exit codes: 0 success; 1 a measurement failed or, with --check, a target was missed.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

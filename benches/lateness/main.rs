@@ -29,17 +29,17 @@ const LATE_NS: u64 = 10_000_000;
 const BLOCK_NS: u64 = 2_000_000_000;
 const BLOCKS: usize = 10;
 
-/// How late the daemon's poll thread wakes beside threads that compute. No GPU involved.
+/// Measures how late the daemon's poll thread wakes beside threads that compute. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "lateness", after_help = AFTER_HELP)]
 struct Arguments {
-    /// Threads that compute without end.
+    /// Number of threads that compute without end.
     #[arg(long, default_value_t = 4)]
     burners: usize,
-    /// A fifth of the blocks: for a look, not for keeping.
+    /// Run a fifth of the blocks: for a quick check, not for results to keep.
     #[arg(long)]
     quick: bool,
-    /// Cargo says so when it runs a bench, and not when it runs tests.
+    /// Passed by cargo when it runs a bench, but not when it runs tests.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -48,7 +48,7 @@ const AFTER_HELP: &str = "\
 Example:
   cargo bench -p pillion-benches --bench lateness -- --burners 8
 
-Exit codes: 0 measured; 1 could not be measured (no real-time priority without CAP_SYS_NICE or RLIMIT_RTPRIO).";
+Exit codes: 0 success; 1 no real-time priority (it takes CAP_SYS_NICE or RLIMIT_RTPRIO).";
 
 /// One side: the lateness of each wake-up, ns.
 #[derive(Default)]

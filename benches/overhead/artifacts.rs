@@ -120,7 +120,7 @@ fn build() -> anyhow::Result<Vec<(Target, Vec<PathBuf>)>> {
     }
     ensure!(
         cargo.wait()?.success(),
-        "cargo could not build what is to be measured"
+        "cargo could not build the artifacts"
     );
     Ok(built)
 }

@@ -71,6 +71,6 @@ fn start_ms(
         job(&daemon.status()?, JOB)?;
     }
     let took_ns = child.measure()?;
-    let took_ns = took_ns.as_u64().context("a child that tells its time")?;
+    let took_ns = took_ns.as_u64().context("a child that reports its time")?;
     Ok(took_ns as f64 / 1e6)
 }

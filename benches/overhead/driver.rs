@@ -192,7 +192,7 @@ pub(crate) struct Prepared {
 fn library(name: &CStr) -> anyhow::Result<*mut c_void> {
     // SAFETY: the name ends in NUL; the library's initialisers are its own.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-    ensure!(!handle.is_null(), "{name:?} cannot be opened");
+    ensure!(!handle.is_null(), "cannot open {name:?}");
     Ok(handle)
 }
 
@@ -204,7 +204,7 @@ fn real_dlsym() -> anyhow::Result<Dlsym> {
             unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr(), version.as_ptr()) };
         (!found.is_null()).then_some(found)
     });
-    let found = found.context("libc has no dlsym of a version that is known")?;
+    let found = found.context("libc has no dlsym of a known version")?;
     // SAFETY: the address is that of libc's `dlsym`.
     Ok(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
@@ -220,7 +220,7 @@ fn address(library_name: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<*mu
         // SAFETY: as above, with the handle for the first symbol in the process.
         Door::Export => unsafe { real_dlsym()?(libc::RTLD_DEFAULT, symbol.as_ptr()) },
     };
-    ensure!(!found.is_null(), "{symbol:?} is not to be had ({door:?})");
+    ensure!(!found.is_null(), "cannot resolve {symbol:?} ({door:?})");
     Ok(found)
 }
 

@@ -21,7 +21,9 @@ const WARM_UP: usize = 2;
 /// Measures, if there is a Python with PyTorch at `PILLION_TORCH_PYTHON`.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let Some(python) = std::env::var_os("PILLION_TORCH_PYTHON").map(PathBuf::from) else {
-        eprintln!("import torch: not measured, PILLION_TORCH_PYTHON names no python with PyTorch");
+        eprintln!(
+            "import torch: not measured, PILLION_TORCH_PYTHON does not name a Python with PyTorch"
+        );
         return Ok(Vec::new());
     };
     let starts = if quick { STARTS_QUICK } else { STARTS };

@@ -317,7 +317,7 @@ fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     }
     bail!(
         "in each of {ATTEMPTS_MAX} processes more than {OTHERWISE_MAX} of the launches were held or \
-         not told: other programs leave the daemon no processor"
+         not announced: other programs leave the daemon no processor"
     )
 }
 
@@ -475,7 +475,7 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
         let is_allowed = may_be_unknown && never == "launches_unknown";
         ensure!(
             is_allowed || count(never) == 0,
-            "{never} is {}",
+            "{never}: expected 0, counted {}",
             count(never)
         );
     }
@@ -486,7 +486,7 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
         let is_meant = state.company == Company::Nobody;
         ensure!(
             is_ungated == is_meant,
-            "the lease's ungated is {is_ungated}"
+            "the lease has ungated = {is_ungated}, expected {is_meant}"
         );
         let held = count("launches_held");
         let gated = if is_ungated { "ungated" } else { "gated" };
@@ -511,7 +511,7 @@ fn check_neighbour(company: Company, status: &Value) -> anyhow::Result<String> {
     let epoch = status["hp"]["epoch"].as_u64().unwrap_or(0);
     match company {
         Company::HeldBe => ensure!(held > 0, "the neighbour was never held"),
-        _ => ensure!(beside > 0 && epoch > 1, "the neighbour never ran beside it"),
+        _ => ensure!(beside > 0 && epoch > 1, "the neighbour never ran beside HP"),
     }
     Ok(format!(
         "neighbour: {} launches, {held} held, {beside} beside HP; epoch {epoch}",

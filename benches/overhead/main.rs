@@ -45,20 +45,20 @@ use clap::{Parser, ValueEnum};
 
 use crate::artifacts::Artifacts;
 
-/// What Pillion costs: launches, process starts, an idle daemon. No GPU involved.
+/// Measures what Pillion costs: launches, process starts, an idle daemon. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "overhead", after_help = AFTER_HELP)]
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Writes the table as Markdown.
+    /// Write the table as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Measures what lies in this folder, and builds nothing: another commit's, or another
-    /// profile's.
+    /// Measure the artifacts in this folder instead of building them (to measure another commit
+    /// or another cargo profile).
     #[arg(long, value_name = "FOLDER")]
     built: Option<PathBuf>,
-    /// Only these parts.
+    /// Measure only these parts.
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
     /// This process is a child that measures or keeps it company; see the `child` module.
@@ -71,7 +71,7 @@ Example:
   cargo bench -p pillion-benches -- --quick
   cargo bench -p pillion-benches -- --json results/mine.json
 
-Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+Exit codes: 0 success; 1 a measurement failed or, with --check, a target was missed.";
 
 /// A part of the run, in the order in which they are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

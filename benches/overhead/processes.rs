@@ -225,7 +225,7 @@ fn wait_until(listens: impl Fn() -> bool, process: &mut Child, name: &str) -> an
             return Ok(());
         }
         if let Some(status) = process.try_wait()? {
-            bail!("{name} ended: {status}");
+            bail!("{name} exited: {status}");
         }
         clock.sleep_until(clock.now_ns() + LOOK_NS);
     }
@@ -325,7 +325,9 @@ impl Preloaded {
             stdin,
             stdout: BufReader::new(stdout),
         };
-        child.read_line().context("a child that gets ready")?;
+        child
+            .read_line()
+            .context("waiting until a child is ready")?;
         Ok(child)
     }
 
@@ -337,14 +339,16 @@ impl Preloaded {
     pub(crate) fn measure(&mut self) -> anyhow::Result<Value> {
         let stdin = self.stdin.as_mut().context("a child's standard input")?;
         stdin.write_all(b"go\n")?;
-        let line = self.read_line().context("a child that measures")?;
+        let line = self
+            .read_line()
+            .context("waiting for a child's measurement")?;
         Ok(serde_json::from_str(&line)?)
     }
 
     fn read_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         if self.stdout.read_line(&mut line)? == 0 {
-            bail!("ended early: {}", self.process.wait()?);
+            bail!("exited early: {}", self.process.wait()?);
         }
         Ok(line)
     }

@@ -27,7 +27,7 @@ use learn::forest::Forest;
 use learn::predictor::{Learner, Predictor, Settings};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a prediction costs. No GPU involved.
+/// Measures the cost of a prediction. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "predict", after_help = AFTER_HELP)]
 struct Arguments {
@@ -39,7 +39,7 @@ const AFTER_HELP: &str = "\
 Example:
   PILLION_DATA=data cargo bench -p pillion-benches --bench predict
 
-Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+Exit codes: 0 success; 1 a measurement failed or, with --check, a target was missed.";
 
 /// Samples that are learnt before anything is timed: OLTunes' number.
 const LEARNT: usize = 1400;

@@ -24,10 +24,10 @@ fn function<F: Copy>(symbol: &CStr) -> anyhow::Result<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the name ends in NUL; the library's initialisers are its own.
     let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
-    ensure!(!library.is_null(), "{LIBRARY:?} cannot be opened");
+    ensure!(!library.is_null(), "cannot open {LIBRARY:?}");
     // SAFETY: an open library and a name that ends in NUL.
     let address = unsafe { libc::dlsym(library, symbol.as_ptr()) };
-    ensure!(!address.is_null(), "{symbol:?} is not to be had");
+    ensure!(!address.is_null(), "cannot resolve {symbol:?}");
     // SAFETY: `hold` names the signature that the public header gives the symbol; a function
     // pointer has the size of an address.
     Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })

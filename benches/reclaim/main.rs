@@ -39,16 +39,16 @@ use crate::stage::{Fate, Stage};
 const TARGET_MS: f64 = 100.0;
 const KILLS: usize = 100;
 
-/// How long what a killed process held stays charged. No GPU involved.
+/// Measures how long the memory of a killed process stays charged. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "reclaim", after_help = AFTER_HELP)]
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Writes the table as Markdown.
+    /// Write the table as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// This process is to hold memory until it is killed.
+    /// Internal: hold memory until killed.
     #[arg(long, hide = true)]
     hold: bool,
 }
@@ -57,7 +57,7 @@ const AFTER_HELP: &str = "\
 Example:
   cargo bench --profile release -p pillion-benches --bench reclaim -- --quick
 
-Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+Exit codes: 0 success; 1 a measurement failed or, with --check, a target was missed.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -101,7 +101,7 @@ fn measure(stage: &Stage, state: &str, kills: usize) -> anyhow::Result<Vec<Row>>
     };
     let looks = of(&ours, |fate| fate.look_ns_max);
     let looks = format!(
-        "the longest time between two looks was {:.1} ms in the median and {:.1} ms at most",
+        "longest time between two polls: median {:.1} ms, max {:.1} ms",
         Quantiles::of(&looks).median,
         most(&looks)
     );

@@ -101,7 +101,7 @@ fn build() -> anyhow::Result<PathBuf> {
     ]);
     ensure!(
         command.args(["--quiet", "--release"]).status()?.success(),
-        "cargo could not build what is to be measured"
+        "cargo could not build the artifacts"
     );
     // <target>/<profile>/deps/reclaim-…
     let own = std::env::current_exe()?;
@@ -175,10 +175,19 @@ impl Stage {
         let stdout = child.stdout.take().context("a child's standard output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        ensure!(line == "ready\n", "a child said {line:?}");
+        ensure!(
+            line == "ready\n",
+            "expected \"ready\" from a child, read {line:?}"
+        );
         let pid = child.id();
-        ensure!(self.has_memory(pid)?, "the device has nothing for it");
-        ensure!(self.has_account(pid)? == is_ours, "the wrong account");
+        ensure!(
+            self.has_memory(pid)?,
+            "the device reports no memory of process {pid}"
+        );
+        ensure!(
+            self.has_account(pid)? == is_ours,
+            "process {pid}: expected in the account: {is_ours}"
+        );
         let raw = Pid::from_raw(pid.cast_signed()).context("a process id")?;
         let process = pidfd_open(raw, PidfdFlags::empty())?;
         let fate = self.watch(&mut child, pid, &process, is_ours);
@@ -197,7 +206,10 @@ impl Stage {
         let since = || self.clock.now_ns() - killed_ns;
         child.kill()?;
         let mut ended = [PollFd::new(process, PollFlags::IN)];
-        ensure!(poll(&mut ended, Some(&END))? == 1, "it does not end");
+        ensure!(
+            poll(&mut ended, Some(&END))? == 1,
+            "process {pid} does not exit"
+        );
         let ended_ns = since();
         let (mut freed_ns, mut back_ns) = (None, None);
         let (mut looked_ns, mut look_ns_max) = (ended_ns, 0);
@@ -222,14 +234,14 @@ impl Stage {
             }
             self.clock.sleep_until(self.clock.now_ns() + LOOK_NS);
         }
-        bail!("what it held does not come back")
+        bail!("the memory of process {pid} is not freed")
     }
 
     /// Whether the device has memory for it.
     fn has_memory(&self, pid: u32) -> anyhow::Result<bool> {
         let packet = ask(&self.path("gpu.sock"), &wire::Request::Monitor.encode())?;
         let wire::Reply::Monitor(monitor) = wire::Reply::decode(&packet)? else {
-            bail!("an answer to another question");
+            bail!("a reply to another request");
         };
         let its = monitor.processes.iter().find(|process| process.pid == pid);
         Ok(its.is_some_and(|process| process.held_bytes > 0))
@@ -252,11 +264,14 @@ impl Stage {
                 let bytes = (PARTS * PART_BYTES) as u64;
                 ensure!(
                     held_bytes == if is_there { bytes } else { 0 },
-                    "it holds {held_bytes}"
+                    "process {pid}: {held_bytes} bytes in the account"
                 );
                 Ok(is_there)
             }
-            other => bail!("pilliond says {other:?}; daemon {}", self.daemon.0.id()),
+            other => bail!(
+                "unexpected reply {other:?} from pilliond, pid {}",
+                self.daemon.0.id()
+            ),
         }
     }
 }
@@ -274,5 +289,5 @@ fn wait<T>(clock: &Clock, what: &str, mut look: impl FnMut() -> Option<T>) -> an
         }
         clock.sleep_until(clock.now_ns() + LOOK_NS);
     }
-    bail!("{what} does not begin")
+    bail!("{what} does not start")
 }

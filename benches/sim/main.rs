@@ -29,13 +29,13 @@ use sim::{
 use softgpu::{Config, Device, Sharing};
 use workloads::{Precision, Workload};
 
-/// How fast the simulator is. No GPU involved.
+/// Measures the speed of the simulator. Uses no GPU.
 #[derive(Parser)]
 #[command(name = "sim", after_help = AFTER_HELP)]
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Only rows whose name contains this.
+    /// Measure only rows whose name contains this.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
 }
@@ -44,7 +44,7 @@ const AFTER_HELP: &str = "\
 Example:
   cargo bench -p pillion-benches --bench sim -- --quick
 
-Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+Exit codes: 0 success; 1 a measurement failed or, with --check, a target was missed.";
 
 /// The cases: name, policy, jobs (the first one high-priority if there are two), target.
 const CASES: &[(&str, &str, &[&str], Option<f64>)] = &[

@@ -13,16 +13,16 @@ use crate::report::Report;
 /// Options of every bench.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
+    /// Write the results as JSON (cargo resolves a relative path from `benches/`).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A fifth of the measurements: for a look, not for keeping.
+    /// Run a fifth of the measurements: for a quick check, not for results to keep.
     #[arg(long)]
     pub quick: bool,
-    /// Exits with 1 if a target is missed.
+    /// Exit with 1 if a target is missed.
     #[arg(long)]
     check: bool,
-    /// Cargo says so when it runs a bench, and not when it runs tests.
+    /// Passed by cargo when it runs a bench, but not when it runs tests.
     #[arg(long, hide = true)]
     pub bench: bool,
 }
@@ -51,7 +51,7 @@ impl Options {
 
 /// `cargo test --all-targets` runs benches too, and expects them to be quick.
 pub fn nothing_is_measured() -> ExitCode {
-    println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
+    println!("`cargo test` measures nothing; run `cargo bench -p pillion-benches`");
     ExitCode::SUCCESS
 }
 

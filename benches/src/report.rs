@@ -243,7 +243,7 @@ impl Report {
         for row in &self.rows {
             text += &line(&row.cells());
         }
-        text += "\nWhat shows that each row measured what it says:\n\n";
+        text += "\nEvidence that each row measured the named state:\n\n";
         for row in self.rows.iter().filter(|row| !row.evidence.is_empty()) {
             text += &format!("- {}: {}\n", row.name, row.evidence.join("; "));
         }
