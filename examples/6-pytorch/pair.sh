@@ -17,7 +17,7 @@ started=$(mktemp)
 training=$!
 trap 'kill $training 2>/dev/null || true; rm -f "$started"' EXIT
 until grep -q training "$started"; do
-  kill -0 $training 2>/dev/null || { echo 'the training has ended before it began' >&2; exit 1; }
+  kill -0 $training 2>/dev/null || { echo 'the training process exited before its first step' >&2; exit 1; }
   sleep 0.1
 done
 "$pillion" run --class high-priority -- "$1" "$here/serve.py" "${2:-200}"

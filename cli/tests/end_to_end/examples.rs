@@ -158,7 +158,7 @@ fn a_daemon_that_does_not_start_is_said_with_its_words() {
     let ended = collect(command);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     ended.expect_errors(&[
-        "pilliond did not start. What it said:\n",
+        "pilliond did not start. Its log:\n",
         "\npilliond: libcuda.so.1 has no cuInit",
     ]);
 }

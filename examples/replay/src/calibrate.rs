@@ -161,12 +161,13 @@ impl Calibration {
     pub(crate) fn read(folder: &Path) -> Result<(Self, Trace)> {
         let path = folder.join(CALIBRATION);
         let text = profiler::read_text(&path)?;
-        let this: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{}: no calibration", path.display()))?;
+        let this: Self = serde_json::from_str(&text).with_context(|| {
+            format!("{}: expected a calibration of --calibrate", path.display())
+        })?;
         let trace = Trace::read(&folder.join(TRACE))?;
         anyhow::ensure!(
             this.kernels.len() == trace.kernels.len(),
-            "{}: not of the trace beside it",
+            "{}: does not match the trace in the same folder; calibrate again",
             path.display()
         );
         Ok((this, trace))

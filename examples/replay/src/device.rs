@@ -125,7 +125,7 @@ impl Device {
                 let there = &calibration.gpu;
                 ensure!(
                     here.uuid == there.uuid,
-                    "the calibration is of {} ({}), this is {} ({})",
+                    "the calibration is for {} ({}), this GPU is {} ({}); calibrate again",
                     there.name,
                     there.uuid,
                     here.name,
@@ -142,7 +142,8 @@ impl Device {
         };
         let allocate = |bytes: usize| {
             // SAFETY: a context is current.
-            unsafe { result::malloc_sync(bytes.max(1)) }.with_context(|| format!("{bytes} bytes"))
+            unsafe { result::malloc_sync(bytes.max(1)) }
+                .with_context(|| format!("allocating {bytes} bytes"))
         };
         let mut this = Self {
             kernels,
@@ -343,7 +344,7 @@ pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {
     let told = synthetic.told()?;
     ensure!(
         told.wrong == 0,
-        "{} of {} checks of the synthetic kernels failed: they do not compute what they must",
+        "{} of {} checks of the synthetic kernels failed: their results are wrong",
         told.wrong,
         told.checks
     );
@@ -356,7 +357,7 @@ fn open_first() -> Result<CUdevice> {
     let present = unsafe { sys::is_culib_present() };
     ensure!(
         present,
-        "libcuda.so.1 was not found: no NVIDIA driver and no software GPU here"
+        "cannot find libcuda.so.1: neither an NVIDIA driver nor the software GPU is installed"
     );
     result::init().context("cuInit")?;
     let device = result::device::get(0).context("cuDeviceGet")?;
@@ -401,11 +402,11 @@ fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
             bandwidth_demand: f64::from(k.bandwidth_demand),
         })
         .collect();
-    let image = CString::new(write_image(&kernels)).context("a kernel name with a NUL")?;
+    let image = CString::new(write_image(&kernels)).context("a kernel name contains NUL")?;
     // SAFETY: the image is NUL-terminated and outlives the call.
     let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.context(
-        "cuModuleLoadData refused the trace's kernels: only the software GPU can replay a trace as it is; on any other \
-         calibrate it first (--calibrate FOLDER) and replay what comes out (--calibrated FOLDER)",
+        "cuModuleLoadData refused the trace's kernels: only the software GPU can replay a trace directly; on a real GPU \
+         calibrate it first (--calibrate FOLDER), then replay the result (--calibrated FOLDER)",
     )?;
     let functions = trace
         .kernels
@@ -420,7 +421,7 @@ fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
                     i32::try_from(kernel.shared_bytes)?,
                 )
             }
-            .with_context(|| format!("{} bytes of shared memory", kernel.shared_bytes))?;
+            .with_context(|| format!("setting {} bytes of shared memory", kernel.shared_bytes))?;
             Ok(function)
         })
         .collect::<Result<_>>()?;

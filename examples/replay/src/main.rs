@@ -45,26 +45,26 @@ struct Options {
     /// Orion kernel file or Pillion trace.
     #[arg(long, value_name = "FILE", required_unless_present = "calibrated")]
     trace: Option<PathBuf>,
-    /// Measure how long synthetic kernels run on this GPU, write the calibrated trace into this folder, and end.
+    /// Measure how long synthetic kernels run on this GPU, write the calibrated trace into this folder, and exit.
     #[arg(long, value_name = "FOLDER", conflicts_with = "calibrated")]
     calibrate: Option<PathBuf>,
-    /// Replay what --calibrate has written there.
+    /// Replay the trace that --calibrate has written into this folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "trace")]
     calibrated: Option<PathBuf>,
-    /// Print the PTX of the synthetic kernels, and end.
+    /// Print the PTX of the synthetic kernels, and exit.
     #[arg(long, conflicts_with_all = ["calibrate", "calibrated"])]
     print_ptx: bool,
-    /// When requests arrive: closed (the next when the last is done), poisson, uniform, or a file
+    /// When requests arrive: closed (the next one when the last has completed), poisson, uniform, or a file
     /// (JSON list of gaps in seconds, DISB workload JSON, or one time in seconds per line).
     #[arg(long, default_value = "closed", value_name = "KIND|FILE")]
     arrivals: String,
     /// Requests per second for poisson and uniform.
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     rate: Option<f64>,
-    /// Which list of a DISB workload file, counted from 0.
+    /// Which list of a DISB workload file to use, counted from 0.
     #[arg(long, default_value_t = 0, value_name = "N")]
     arrivals_stream: usize,
-    /// How long requests arrive, in seconds of the clock.
+    /// For how long requests arrive, in seconds of the clock.
     #[arg(
         long,
         default_value_t = 10.0,
@@ -72,7 +72,7 @@ struct Options {
         allow_negative_numbers = true
     )]
     seconds: f64,
-    /// Decides the Poisson arrivals; equal seeds, equal arrivals.
+    /// Seed of the Poisson arrivals; equal seeds give equal arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Bytes copied to the device before each request (default: one 224 x 224 RGB image, fp32).
@@ -81,17 +81,17 @@ struct Options {
     /// Bytes copied back after each request.
     #[arg(long, default_value_t = 4_000, value_name = "BYTES")]
     output_bytes: usize,
-    /// A check kernel after every N-th launch; 0 for none.
+    /// Launch a check kernel after every N-th launch; 0 for none.
     #[arg(long, default_value_t = 50, value_name = "N")]
     check_every: usize,
-    /// Also make the streams that cuDNN and cuBLAS make, sixteen non-blocking ones and a blocking one, and leave them alone.
+    /// Also create the streams that cuDNN and cuBLAS create (16 non-blocking, 1 blocking), and do not use them.
     #[arg(long)]
     library_streams: bool,
-    /// Say `ready` on stdout when everything is loaded, and begin when stdin has a line or ends: so several replays
-    /// begin together.
+    /// Print `ready` when everything is loaded, and start when stdin has a line or ends, so that
+    /// several replays start together.
     #[arg(long)]
     hold: bool,
-    /// Say when each request arrives, begins and ends, as include/pillion.h does it.
+    /// Mark when each request arrives, begins and ends, by the calls of include/pillion.h.
     #[arg(long)]
     marks: bool,
     /// Where to write the report as JSON; `-` is stdout.
@@ -117,7 +117,7 @@ fn replay(options: &Options) -> Result<()> {
             (trace, Some(calibration))
         }
         (Some(path), None) => (Trace::read(path)?, None),
-        (None, None) => bail!("--trace or --calibrated is needed"),
+        (None, None) => bail!("expected --trace or --calibrated"),
     };
     if options.print_ptx {
         print!("{}", ptx::module(&trace));
@@ -135,7 +135,7 @@ fn replay(options: &Options) -> Result<()> {
         println!("ready");
         std::io::stdin()
             .read_line(&mut String::new())
-            .context("waiting for a line")?;
+            .context("waiting for a line on stdin")?;
     }
     let marks = match options.marks {
         true => Marks::find(),

@@ -69,7 +69,7 @@ impl Synthetic {
     /// # Errors
     /// A driver call that fails, with its purpose.
     pub(crate) fn load(trace: &Trace, device: CUdevice) -> Result<Self> {
-        let text = CString::new(ptx::module(trace)).context("PTX with a NUL")?;
+        let text = CString::new(ptx::module(trace)).context("the PTX contains NUL")?;
         // SAFETY: the text is NUL-terminated and outlives the call.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) }
             .context("cuModuleLoadData refused the PTX of the synthetic kernels")?;
@@ -84,7 +84,8 @@ impl Synthetic {
         });
         let l2 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
         // SAFETY: a device from the driver.
-        let l2_bytes = unsafe { result::device::get_attribute(device, l2) }.context("L2 size")?;
+        let l2_bytes = unsafe { result::device::get_attribute(device, l2) }
+            .context("reading the size of the L2 cache")?;
         let bytes = (CACHES * u64::try_from(l2_bytes).unwrap_or(0))
             .max(BUFFER_BYTES_MIN)
             .next_power_of_two();
@@ -254,7 +255,12 @@ impl Synthetic {
         let bytes = i32::try_from(kernel.shared_bytes)?;
         // SAFETY: a function of the module just loaded.
         unsafe { result::function::set_function_attribute(kernel.function, attribute, bytes) }
-            .with_context(|| format!("{bytes} bytes of shared memory for {}", kernel.body.entry))
+            .with_context(|| {
+                format!(
+                    "setting {bytes} bytes of shared memory for {}",
+                    kernel.body.entry
+                )
+            })
     }
 
     /// Reads the GPU's counts, and the buffer. Nothing may be in flight.
