@@ -110,7 +110,7 @@ pub fn missing(promise: &str, what: impl Display) -> ! {
 pub fn ignore(reason: impl Into<String>) -> ! {
     let reason = reason.into();
     let is_test = PRINTED.with_borrow(Option::is_some);
-    assert!(is_test, "not on the thread of a test: {reason}");
+    assert!(is_test, "called outside the thread of a test: {reason}");
     // Calls no panic hook, so nothing is printed.
     panic::resume_unwind(Box::new(Ignored(reason)))
 }
@@ -162,7 +162,7 @@ pub fn main() -> ExitCode {
 
 fn end_without(what: impl Display, promised_by: Option<&str>) -> ! {
     if let Some(promise) = promised_by {
-        panic!("{promise}=1 and no {what}");
+        panic!("{promise}=1, but there is no {what}");
     }
     ignore(format!("no {what}"))
 }
@@ -263,7 +263,7 @@ mod tests {
         let lacking = || end_without("anything", Some("PILLION_PROMISE"));
         let message = end_of(lacking).expect_err("it is promised");
         assert!(
-            message.contains("PILLION_PROMISE=1 and no anything"),
+            message.contains("PILLION_PROMISE=1, but there is no anything"),
             "{message}"
         );
     }

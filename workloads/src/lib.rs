@@ -91,7 +91,7 @@ pub const BATCH_MAX: u32 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No workload has that name.
-    #[error("unknown workload {name:?}{hint}; known are {known}")]
+    #[error("unknown workload {name:?}{hint}; known workloads: {known}")]
     UnknownWorkload {
         /// What was asked for.
         name: String,
