@@ -1,14 +1,13 @@
 //! Links `libpillion.so` so that it works in any process.
-//!
 //! - References to our own exports bind to ourselves (`-Bsymbolic`). Otherwise the table of hooks
 //!   would hold the process's first `cuLaunchKernel`, possibly a program's own wrapper: a wrapper
 //!   that asks `dlsym` for the driver's function would then get itself.
-//! - Functions that not every C library has are imported weakly, through `src/platform/imports.rs`
-//!   (`--wrap`). A preloaded library that cannot be resolved ends the process, and a job may start
-//!   programs of any kind.
-//! - The unwinder is looked up on first use (`src/platform/unwinder.rs`). GCC's is linked in where
-//!   the linker has it as an archive. As a needed library it would cost every process 0.1 ms to
-//!   load, and systems with another C library have none.
+//! - Functions that not every C library has are imported weakly, through
+//!   `src/platform/imports.rs` (`--wrap`). A preloaded library that cannot be resolved ends the
+//!   process, and a job may start programs of any kind.
+//! - The unwinder is looked up on first use (`src/platform/unwinder.rs`). GCC's is linked in
+//!   where the linker has it as an archive. As a needed library it would cost every process 0.1 ms
+//!   to load, and systems with another C library have none.
 
 use std::env;
 use std::ffi::OsString;

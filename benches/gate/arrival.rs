@@ -1,19 +1,15 @@
 //! Delay from the first step of a high-priority launch to the last best-effort launch that its
-//! lease still admits.
-//!
-//! One thread launches best-effort kernels without pause, as far as its lease allows. The measuring
-//! thread makes a high-priority launch (push, announce) at some moment and records when it began.
-//! The delay is the time of the other thread's last admission after that moment, or 0. A third
-//! thread is the daemon: it polls as shipped and grants the lease again once the launch is
-//! complete.
+//! lease still admits. One thread launches best-effort kernels without pause, as far as its lease
+//! allows. The measuring thread makes a high-priority launch (push, announce) at some moment and
+//! records when it began. The delay is the time of the other thread's last admission after that
+//! moment, or 0. A third thread is the daemon: it polls as shipped and grants the lease again once
+//! the launch is complete.
 //!
 //! *Control*: the same without the announcement, so that only the daemon's next poll stops the
 //! launches, as in every system that asks a scheduler now and then. The difference is the effect of
-//! the epoch.
-//!
-//! An arrival is made only while the other thread is launching: its last admission is less than 2
-//! us ago. So the result does not depend on whether that thread had a processor. It may lose the
-//! processor in that very moment, which medians do not show.
+//! the epoch. An arrival is made only while the other thread is launching: its last admission is
+//! less than 2 us ago. So the result does not depend on whether that thread had a processor. It may
+//! lose the processor in that very moment, which medians do not show.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -1,7 +1,5 @@
-//! The measured artefacts, built by cargo as they are shipped.
-//!
-//! Cargo reports their paths: the target folder depends on the environment and on cargo's
-//! configuration.
+//! The measured artefacts, built by cargo as they are shipped. Cargo reports their paths: the
+//! target folder depends on the environment and on cargo's configuration.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;

@@ -1,9 +1,7 @@
 //! The cost of becoming a client: from before `cuInit` until the process has a context and has
-//! found a kernel.
-//!
-//! Each start of the process under the preload, which attaches to a daemon, alternates with a start
-//! without the preload, the control: the same program, the same driver in its null mode. A real
-//! driver adds some 100 ms on both sides.
+//! found a kernel. Each start of the process under the preload, which attaches to a daemon,
+//! alternates with a start without the preload, the control: the same program, the same driver in
+//! its null mode. A real driver adds some 100 ms on both sides.
 
 use anyhow::Context;
 use benches::alternate::Samples;

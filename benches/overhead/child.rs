@@ -1,8 +1,6 @@
-//! A child: this program again, under the preload, with a task.
-//!
-//! It prints "ready" when it has a context (and is attached, if it should be), begins at the first
-//! line on its standard input, prints its result as one line of JSON, and ends with its standard
-//! input.
+//! A child: this program again, under the preload, with a task. It prints "ready" when it has a
+//! context (and is attached, if it should be), begins at the first line on its standard input,
+//! prints its result as one line of JSON, and ends with its standard input.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Read};

@@ -1,7 +1,6 @@
 //! The driver's functions, found through both doors: libc's own `dlsym`, which is not hooked, and
-//! the `dlsym` that programs call, which the preload replaces.
-//!
-//! The signatures are those of the CUDA driver API (cuda.h).
+//! the `dlsym` that programs call, which the preload replaces. The signatures are those of the CUDA
+//! driver API (cuda.h).
 
 #![expect(
     unsafe_code,

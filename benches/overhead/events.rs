@@ -1,10 +1,9 @@
 //! Launches beside our helper thread, where event calls take a microsecond with a lock of the
-//! context that launches need.
-//!
-//! NVIDIA's driver behaves so; here it is the stand-in's null mode with `SOFTGPU_EVENT_NS`, and the
-//! same without it. Bare processes and processes under Pillion alternate: in one process, bare
-//! launches would also wait for the helper's event calls. The thread computes for 5 us between two
-//! launches, the pace of real frameworks, and waits for every 200.
+//! context that launches need. NVIDIA's driver behaves so; here it is the stand-in's null mode with
+//! `SOFTGPU_EVENT_NS`, and the same without it. Bare processes and processes under Pillion
+//! alternate: in one process, bare launches would also wait for the helper's event calls. The
+//! thread computes for 5 us between two launches, the pace of real frameworks, and waits for
+//! every 200.
 //!
 //! The target is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of
 //! the time from one to the next. (Nothing could be within 2 % of a launch of the null mode alone,

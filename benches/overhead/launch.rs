@@ -1,14 +1,10 @@
 //! The cost of a launch, an allocation, a graph's launch and its change, and a call that the
 //! library does not record, in each state of a process; and whether a launch costs more after many
-//! shapes.
-//!
-//! Every number is from one process, which calls the bare driver function and the hooked one in
-//! alternated blocks; see `benches::alternate`. Each state is measured in several processes, one
-//! after the other, because the placement of a process's memory matters by some nanoseconds; the
-//! process with the median cost is reported.
-//!
-//! Each state is verified ([`check`]): by the files of the two functions, by the daemon's count of
-//! launches against the child's, and by the lease.
+//! shapes. Every number is from one process, which calls the bare driver function and the hooked
+//! one in alternated blocks; see `benches::alternate`. Each state is measured in several processes,
+//! one after the other, because the placement of a process's memory matters by some nanoseconds;
+//! the process with the median cost is reported. Each state is verified ([`check`]): by the files
+//! of the two functions, by the daemon's count of launches against the child's, and by the lease.
 
 use std::path::Path;
 

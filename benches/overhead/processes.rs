@@ -1,8 +1,7 @@
-//! The processes of a measurement: the daemon, the measuring child, and its neighbours.
-//!
-//! A child prints a line when it is ready, begins on request, prints its result and then stays,
-//! attached, until its standard input ends. So both ends can verify afterwards that the intended
-//! state was measured. All processes end when their value is dropped.
+//! The processes of a measurement: the daemon, the measuring child, and its neighbours. A child
+//! prints a line when it is ready, begins on request, prints its result and then stays, attached,
+//! until its standard input ends. So both ends can verify afterwards that the intended state was
+//! measured. All processes end when their value is dropped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

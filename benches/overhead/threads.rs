@@ -1,6 +1,5 @@
-//! Our threads' processor time and wake-ups while a best-effort job keeps the device busy.
-//!
-//! The setup is the software GPU in real time, `pilliond` as shipped, and a best-effort job that
+//! Our threads' processor time and wake-ups while a best-effort job keeps the device busy. The
+//! setup is the software GPU in real time, `pilliond` as shipped, and a best-effort job that
 //! launches 3 200 kernels of 300 us a second: steps of 320 launches and a wait, ten a second. It
 //! runs alone, and beside a high-priority job whose requests of 100 kernels of 100 us come every 20
 //! ms, or without a pause. Each round measures the jobs bare and under Pillion, in alternating

@@ -1,6 +1,5 @@
-//! A process that holds memory of the device until it is killed.
-//!
-//! The signatures are those of the CUDA driver API (cuda.h).
+//! A process that holds memory of the device until it is killed. The signatures are those of the
+//! CUDA driver API (cuda.h).
 
 #![expect(
     unsafe_code,

@@ -1,12 +1,10 @@
-//! Compares two ways of doing the same thing, in alternated blocks, one call at a time.
-//!
-//! A machine's speed drifts (clock frequency, neighbours, caches), by more than the measured
-//! differences. So both ways are measured in one process and in short blocks that alternate, each
-//! pair of blocks in the opposite order of the previous pair: drift affects both alike.
-//!
-//! Calls are *paced*: each begins a fixed time after the one before. Back to back, the processor
-//! predicts and prefetches everything and the consumer at the other end of a ring finds a batch;
-//! real programs launch a kernel every few microseconds and do something else in between.
+//! Compares two ways of doing the same thing, in alternated blocks, one call at a time. A machine's
+//! speed drifts (clock frequency, neighbours, caches), by more than the measured differences. So
+//! both ways are measured in one process and in short blocks that alternate, each pair of blocks in
+//! the opposite order of the previous pair: drift affects both alike. Calls are *paced*: each
+//! begins a fixed time after the one before. Back to back, the processor predicts and prefetches
+//! everything and the consumer at the other end of a ring finds a batch; real programs launch a
+//! kernel every few microseconds and do something else in between.
 
 use std::hint::{black_box, spin_loop};
 
@@ -45,7 +43,6 @@ pub struct Samples {
 impl Samples {
     /// Times of processes that `start` starts, with and without Pillion, in alternation, as it
     /// returns them. A few of each are discarded first.
-    ///
     /// # Errors
     /// That of `start`.
     pub fn of_starts(
@@ -65,7 +62,6 @@ impl Samples {
 
 /// Results of `measure` for the bare side and for the one with Pillion, in alternated pairs; it
 /// gets the number of the pair, and whether it is with Pillion.
-///
 /// # Errors
 /// That of `measure`.
 pub fn sides<T>(

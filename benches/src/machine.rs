@@ -1,6 +1,5 @@
-//! The machine of a measurement. A number without its machine means nothing.
-//!
-//! Nothing here identifies the machine or its owner, so that results can be published.
+//! The machine of a measurement. A number without its machine means nothing. Nothing here
+//! identifies the machine or its owner, so that results can be published.
 
 use std::fs;
 use std::process::Command;

@@ -1,9 +1,7 @@
-//! Quantiles of the measurements, and of the difference.
-//!
-//! A median is the cost of a typical call and hardly moves when some calls are interrupted; means
-//! would be dominated by the interruptions. The certainty of a difference shows in the same
-//! difference taken pair of blocks by pair of blocks: if its 10 % and 90 % quantiles are far apart,
-//! the machine was not quiet.
+//! Quantiles of the measurements, and of the difference. A median is the cost of a typical call and
+//! hardly moves when some calls are interrupted; means would be dominated by the interruptions. The
+//! certainty of a difference shows in the same difference taken pair of blocks by pair of blocks:
+//! if its 10 % and 90 % quantiles are far apart, the machine was not quiet.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,9 +41,7 @@ pub struct Comparison {
 
 impl Quantiles {
     /// The quantiles of `values`.
-    ///
     /// # Panics
-    ///
     /// If there are none: a bench without measurements is a bug of ours.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {

@@ -1,12 +1,9 @@
-//! Reads the time around a few nanoseconds of code.
-//!
-//! On x86-64 it is the time stamp counter, fenced: everything before the first reading has been
-//! executed, nothing after it has begun, and the second reading waits for the measured code. So a
-//! call is measured as if nothing around it overlapped with it, which in a real program some of it
-//! does: the numbers err upwards. Elsewhere it is `CLOCK_MONOTONIC`.
-//!
-//! Both sides of a comparison are read in the same way, so the cost of reading cancels out in the
-//! difference. Ticks are converted to nanoseconds only afterwards.
+//! Reads the time around a few nanoseconds of code. On x86-64 it is the time stamp counter, fenced:
+//! everything before the first reading has been executed, nothing after it has begun, and the
+//! second reading waits for the measured code. So a call is measured as if nothing around it
+//! overlapped with it, which in a real program some of it does: the numbers err upwards. Elsewhere
+//! it is `CLOCK_MONOTONIC`. Both sides of a comparison are read in the same way, so the cost of
+//! reading cancels out in the difference. Ticks are converted to nanoseconds only afterwards.
 
 #![expect(unsafe_code, reason = "reads the processor's counter of cycles")]
 

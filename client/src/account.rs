@@ -1,5 +1,4 @@
 //! Carries a process's account of device memory from one daemon's ledger to the next.
-//!
 //! `interpose::memory::quota` decides what is charged; `protocol::ledger` keeps accounts exact.
 
 use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage};

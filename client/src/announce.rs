@@ -1,6 +1,5 @@
-//! The high-priority side: reports launches and completions to the daemon without waiting for it.
-//!
-//! A launch costs a push and a fence: no system call, no lock, no allocation, and no clock read
+//! The high-priority side: reports launches and completions to the daemon without waiting for it. A
+//! launch costs a push and a fence: no system call, no lock, no allocation, and no clock read
 //! unless it revokes a lease. A record that finds its ring full is dropped and counted. The daemon
 //! then treats the client as busy until a completion, which the client repeats, gets through.
 
@@ -119,11 +118,10 @@ pub fn answer<'a, S: Marks + 'a>(
     }
 }
 
-/// Announces what is in flight to a new daemon, whose pages are in place.
-///
-/// The new daemon skips records of the previous one. It therefore misses a launch that was
-/// announced just before it began to read and has not reached the driver yet. So if the client has
-/// ever launched, one record counts as lost: the client is busy to the daemon until a completion.
+/// Announces what is in flight to a new daemon, whose pages are in place. The new daemon skips
+/// records of the previous one. It therefore misses a launch that was announced just before it
+/// began to read and has not reached the driver yet. So if the client has ever launched, one record
+/// counts as lost: the client is busy to the daemon until a completion.
 pub fn again<'a, S: Marks + 'a>(
     client: &Client,
     thread: &impl Thread,

@@ -1,11 +1,9 @@
-//! Waits for one of our threads that is in a driver call or is starting.
-//!
-//! Such a call takes microseconds, unless the thread drains a dying process. The thread may have
-//! lost its processor, however, and each yield (`sched_yield`) costs every other thread a time
-//! slice: with ten busy processes, a hundred thousand yields take minutes. On virtual time one
-//! thread runs at a time, and the stand-in driver waits on the clock in the middle of a call. A
-//! thread that waits for such a call must also wait on the clock, or its wait times out
-//! ([`protocol::clock`]).
+//! Waits for one of our threads that is in a driver call or is starting. Such a call takes
+//! microseconds, unless the thread drains a dying process. The thread may have lost its processor,
+//! however, and each yield (`sched_yield`) costs every other thread a time slice: with ten busy
+//! processes, a hundred thousand yields take minutes. On virtual time one thread runs at a time,
+//! and the stand-in driver waits on the clock in the middle of a call. A thread that waits for such
+//! a call must also wait on the clock, or its wait times out ([`protocol::clock`]).
 //!
 //! The shortest wait on the clock takes 75 us (timer slack), and most calls end sooner. So in real
 //! time the waiter spins for the first [`LOOK_NS`]. Yielding took 8 ms at a time beside busy

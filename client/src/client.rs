@@ -52,9 +52,7 @@ pub struct Welcome {
 impl Client {
     /// A client without a daemon, in a process that asks for `class`. Where the system allows no
     /// memory file (a container's filter), the page has no file until a daemon supplies one.
-    ///
     /// # Errors
-    ///
     /// The system gives no memory.
     pub fn new(class: JobClass, clock: Clock) -> io::Result<Self> {
         let (page_descriptor, page) = match client_page(&clock) {
@@ -146,9 +144,7 @@ impl Client {
 
     /// Accepts a daemon's welcome: its pages replace those of the previous daemon, and the end of
     /// `connection` reports that either side is gone.
-    ///
     /// # Errors
-    ///
     /// The welcome is not what this version expects, or the system gives no memory: no daemon then.
     pub fn accept(&self, connection: OwnedFd, welcome: Welcome) -> io::Result<()> {
         let accepted = self.try_accept(connection, welcome);

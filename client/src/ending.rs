@@ -1,9 +1,8 @@
-//! Flags in the client page of a process that ends, or whose context is broken.
-//!
-//! Under MPS, a process that ends with work in flight can take others with it. A supervisor
-//! (`pillion stop`, the daemon) therefore sets a flag before it sends a signal
-//! ([`ClientPage::seen_to_until_s`]). The process reports when its time to drain is over, and lives
-//! on while supervised. All flags are atomics, so a signal handler may use them.
+//! Flags in the client page of a process that ends, or whose context is broken. Under MPS, a
+//! process that ends with work in flight can take others with it. A supervisor (`pillion stop`, the
+//! daemon) therefore sets a flag before it sends a signal ([`ClientPage::seen_to_until_s`]). The
+//! process reports when its time to drain is over, and lives on while supervised. All flags are
+//! atomics, so a signal handler may use them.
 
 use protocol::pages::{ClientPage, STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
 use protocol::sync::Ordering;

@@ -1,8 +1,6 @@
 //! The best-effort side: a launch goes if the job's lease allows it, or waits until a lease does.
-//!
 //! The common case is one clock read and one charge (`protocol::lease`). A launch that may not go
 //! rings the daemon and sleeps on the lease's bell. The wait always ends:
-//!
 //! - with a lease;
 //! - after `max_hold`, because the thread may hold a lock that others need. Time in which an
 //!   operator or a rule holds the job for a fault, or a law of the policy holds it, does not count;
@@ -82,13 +80,10 @@ const HOLD_NS_MAX: u64 = 10_000_000_000;
 pub struct IsHighPriority;
 
 /// Waits until the launch may go. `before_sleep` runs once if it must wait. `after_sleep` runs
-/// after each sleep, and does not return in a dying process.
-///
-/// `known` is the launch's expected work. `unknown` is the number of its kernels that `known`
-/// lacks: at most one for a launch, any number for a graph.
-///
+/// after each sleep, and does not return in a dying process. `known` is the launch's expected work.
+/// `unknown` is the number of its kernels that `known` lacks: at most one for a launch, any number
+/// for a graph.
 /// # Errors
-///
 /// The process has become high-priority and need not wait.
 #[inline]
 pub fn admit(
@@ -115,9 +110,7 @@ pub fn admit(
 
 /// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may already spin
 /// until it begins, so it waits only while the job is held for a fault.
-///
 /// # Errors
-///
 /// As [`admit`].
 // Out of line, so that all other launches keep their registers.
 #[cold]
@@ -144,9 +137,7 @@ pub fn admit_collective(
 
 /// As [`admit`], for a copy that counts as `kernel`. It goes although an operator or a rule holds
 /// the job, and when the process is asked to end: the data it saves must not be lost.
-///
 /// # Errors
-///
 /// As [`admit`].
 #[cold]
 pub fn admit_copy(
@@ -178,9 +169,7 @@ fn refund(client: &Client, grant: &Grant) {
 }
 
 /// Tries once to admit a launch.
-///
 /// # Errors
-///
 /// The launch must wait, as the kernel that [`Hold::begin`] takes.
 #[inline]
 pub fn look(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
@@ -189,9 +178,7 @@ pub fn look(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kern
 }
 
 /// Tries once to admit the launch of a collective kernel.
-///
 /// # Errors
-///
 /// The job is held for a fault, so the launch must wait.
 pub fn look_collective(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
     client.page.count(Counter::Collectives, 1);
@@ -288,9 +275,7 @@ pub enum Step {
 }
 
 /// Waits until the launch goes.
-///
 /// # Errors
-///
 /// As [`admit`].
 #[cold]
 fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {

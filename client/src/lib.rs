@@ -1,10 +1,9 @@
 //! The part of a daemon's client that is no hook: it waits at the gate, announces, counts, and
-//! moves from one daemon to the next.
-//!
-//! The preloaded library (`interpose`) adds hooks, driver calls, signals and threads. Nothing here
-//! calls a driver, keeps a global or is `unsafe`, so other programs can run the shipped code. The
-//! daemon's fault simulation runs all of it except moving the ledger between daemons and the times
-//! of [`reconnect`]. The model checker runs [`slot_state`], [`launch_log`] and [`requests`].
+//! moves from one daemon to the next. The preloaded library (`interpose`) adds hooks, driver calls,
+//! signals and threads. Nothing here calls a driver, keeps a global or is `unsafe`, so other
+//! programs can run the shipped code. The daemon's fault simulation runs all of it except moving
+//! the ledger between daemons and the times of [`reconnect`]. The model checker runs
+//! [`slot_state`], [`launch_log`] and [`requests`].
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,5 +1,4 @@
 //! The memory that a client shares with its daemon, at the same addresses for the process's life.
-//!
 //! Daemons come and go while the process goes on. Each daemon page therefore has a fixed place,
 //! where the next daemon's page replaces it ([`Mapping::replace`]). Without a daemon these places
 //! hold private pages that hold nothing back: there is nobody to protect. The client's own page
@@ -7,7 +6,6 @@
 //!
 //! **A thread in the middle of a call** uses first one daemon's pages, then the other's. The
 //! possible errors are bounded by one launch per thread and daemon:
-//!
 //! - A launch goes under the previous daemon's lease, like one between check and driver call when
 //!   that daemon dies.
 //! - A charge is subtracted from the new lease's sum, which never contained it: that lease allows
@@ -86,9 +84,7 @@ pub struct Pages {
 
 impl Link {
     /// A link without a daemon.
-    ///
     /// # Errors
-    ///
     /// The system gives no memory.
     pub fn new(class: JobClass) -> io::Result<Self> {
         let daemon = private::<DaemonPage>()?;
@@ -156,9 +152,7 @@ pub struct Moving<'a>(&'a Link);
 
 impl Moving<'_> {
     /// Replaces the previous daemon's pages with `pages`.
-    ///
     /// # Errors
-    ///
     /// A descriptor is not of such a page; nothing has changed. Or the system gives no memory:
     /// pages replaced until then stay, and the next daemon's pages replace all.
     pub fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {

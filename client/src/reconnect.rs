@@ -1,11 +1,10 @@
-//! When a client without a daemon asks for one.
-//!
-//! After a daemon's end the client asks at the old address: after some milliseconds, then less and
-//! less often, at times that differ between processes, for the life of the process. The wait is an
-//! eighth of the time without a daemon ([`Away`]). The client finds the next daemon late by that
-//! much, and asks about fifty times before it reaches one attempt every half second. A daemon that
-//! refuses (its limits, another version) will refuse again: the client asks it after a second, then
-//! less often, in the end every minute. Another daemon in its place is asked at once.
+//! When a client without a daemon asks for one. After a daemon's end the client asks at the old
+//! address: after some milliseconds, then less and less often, at times that differ between
+//! processes, for the life of the process. The wait is an eighth of the time without a daemon
+//! ([`Away`]). The client finds the next daemon late by that much, and asks about fifty times
+//! before it reaches one attempt every half second. A daemon that refuses (its limits, another
+//! version) will refuse again: the client asks it after a second, then less often, in the end every
+//! minute. Another daemon in its place is asked at once.
 //!
 //! A process that no daemon has accepted yet does so from its start; after a minute, every 5 s.
 

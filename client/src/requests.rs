@@ -1,9 +1,8 @@
-//! Which of a program's requests are open, so that ends of other requests are refused.
-//!
-//! A lock-free table of fixed size. Each request has a number that is unique for the life of the
-//! process, and its place follows from that number. Ending a request removes its number from its
-//! place; of two threads that try, one succeeds. Numbers begin at a different value in each
-//! process, so a number of a parent or of another process is never found.
+//! Which of a program's requests are open, so that ends of other requests are refused. A lock-free
+//! table of fixed size. Each request has a number that is unique for the life of the process, and
+//! its place follows from that number. Ending a request removes its number from its place; of two
+//! threads that try, one succeeds. Numbers begin at a different value in each process, so a number
+//! of a parent or of another process is never found.
 
 use protocol::sync::{AtomicU64, Ordering};
 

@@ -1,8 +1,6 @@
-//! Records on their way to the daemon.
-//!
-//! Each thread that pushes a record claims one of the client's rings and keeps it; threads that
-//! find none share one ring. Rings of dead threads are claimed again when needed. A thread that
-//! works for several clients has a ring with each.
+//! Records on their way to the daemon. Each thread that pushes a record claims one of the client's
+//! rings and keeps it; threads that find none share one ring. Rings of dead threads are claimed
+//! again when needed. A thread that works for several clients has a ring with each.
 
 use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
 use protocol::record::Record;
@@ -54,9 +52,7 @@ impl Claimed {
 const _: () = assert!(RINGS < Claimed::SHARED.0 as usize);
 
 /// Pushes a record. A full ring refuses it; the caller never waits.
-///
 /// # Errors
-///
 /// The ring is full.
 #[inline]
 pub fn push(page: &ClientPage, thread: &impl Thread, record: &Record) -> Result<(), Full> {

@@ -1,6 +1,5 @@
 //! The life of a stream's slot and the ownership of the slot's event: two atomics, and the rules
 //! for changing them.
-//!
 //! - *free*: left by the thread that makes a slot for a stream, under the lock of `streams`.
 //! - *live*: left by the thread that ends the stream, or its context.
 //! - *ending*: left only by the thread that ended the stream: to *draining* once an event stands
@@ -10,9 +9,8 @@
 //!
 //! So a slot is given up once, and never while a thread still puts an event behind its last work. A
 //! thread that has taken the event of a slot that is not live must not touch the stream: the thread
-//! that ends a stream makes the slot *ending*, then takes the event, then destroys the stream.
-//!
-//! The model checker runs this source (`client/tests/interleavings.rs`).
+//! that ends a stream makes the slot *ending*, then takes the event, then destroys the stream. The
+//! model checker runs this source (`client/tests/interleavings.rs`).
 
 use protocol::sync::{AtomicU32, Ordering};
 

@@ -1,8 +1,6 @@
 //! Explores with loom every interleaving of the end of a stream, the launch log and the table that
-//! replaces its entries.
-//!
-//! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-client --release --test interleavings`. With
-//! `--cfg weaken_release` added these tests must fail: CI checks that they do.
+//! replaces its entries. Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-client --release --test
+//! interleavings`. With `--cfg weaken_release` added these tests must fail: CI checks that they do.
 #![cfg(loom)]
 
 use client::launch_log::{Launch, LaunchLog};

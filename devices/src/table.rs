@@ -1,7 +1,5 @@
-//! The table of devices: `gpus.csv`, whose first lines give the sources of its numbers.
-//!
-//! Units are in the names of the fields. GB/s are 10⁹ bytes per second, so bytes ÷ GB/s are
-//! nanoseconds.
+//! The table of devices: `gpus.csv`, whose first lines give the sources of its numbers. Units are
+//! in the names of the fields. GB/s are 10⁹ bytes per second, so bytes ÷ GB/s are nanoseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -78,7 +76,6 @@ impl Device {
     }
 
     /// The device of that name, without regard to case.
-    ///
     /// # Errors
     /// [`UnknownDevice`], which names the nearest and all known ones.
     pub fn by_name(name: &str) -> Result<Self, UnknownDevice> {

@@ -1,9 +1,6 @@
-//! Links `libpillion_shim.so`: our library as the `libcuda.so.1` that programs find.
-//!
-//! Like the preload library, but with the driver's name. A program may close its driver; the helper
-//! thread and the hooks that it still holds must stay, so the library is never unloaded (`-z
-//! nodelete`).
-//!
+//! Links `libpillion_shim.so`: our library as the `libcuda.so.1` that programs find. Like the
+//! preload library, but with the driver's name. A program may close its driver; the helper thread
+//! and the hooks that it still holds must stay, so the library is never unloaded (`-z nodelete`).
 //! It depends on the driver under a private name (`src/driver/real/shim.rs`), and is therefore
 //! linked with an empty library of that name.
 

@@ -1,11 +1,9 @@
-//! libpillion.so: the layer between a job and the CUDA driver.
-//!
-//! Loaded with `LD_PRELOAD` into every process of a job, it provides its own versions (*hooks*) of
-//! the driver's entry points that matter to sharing, and the driver's own everywhere else. A hook
-//! does Pillion's part before and after the real call, which it makes once, with the application's
-//! arguments, and whose result it returns unchanged. Two exceptions: over a quota the driver is not
-//! called, and priorities of streams and launches are mapped to the class's part of the device's
-//! range.
+//! libpillion.so: the layer between a job and the CUDA driver. Loaded with `LD_PRELOAD` into every
+//! process of a job, it provides its own versions (*hooks*) of the driver's entry points that
+//! matter to sharing, and the driver's own everywhere else. A hook does Pillion's part before and
+//! after the real call, which it makes once, with the application's arguments, and whose result it
+//! returns unchanged. Two exceptions: over a quota the driver is not called, and priorities of
+//! streams and launches are mapped to the class's part of the device's range.
 //!
 //! | group | contents |
 //! |---|---|
@@ -42,9 +40,8 @@
 //! that type; small related states share one (`tests/layers.rs` counts them).
 //!
 //! **Bounds.** Every table has a fixed size and every search and wait a named bound. If a table is
-//! full the launch counts as one of an unknown kernel, and goes.
-//!
-//! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP and BE are the classes.
+//! full the launch counts as one of an unknown kernel, and goes. Units: durations are nanoseconds
+//! (`_ns`), sizes are bytes (`_bytes`). HP and BE are the classes.
 
 mod platform {
     pub(crate) mod config;

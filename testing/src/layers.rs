@@ -1,7 +1,6 @@
-//! The dependencies between a crate's modules, read from its sources.
-//!
-//! Modules stand in *groups*, the folders of `src`, in one order. A group may have a *front*: a
-//! module whose names are the group's own (`pub use front::*`).
+//! The dependencies between a crate's modules, read from its sources. Modules stand in *groups*,
+//! the folders of `src`, in one order. A group may have a *front*: a module whose names are the
+//! group's own (`pub use front::*`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,9 +21,7 @@ pub struct Layers {
 
 impl Layers {
     /// Reads the sources of the crate whose manifest is in that folder.
-    ///
     /// # Panics
-    ///
     /// If they cannot be read.
     #[must_use]
     pub fn read(
@@ -75,9 +72,7 @@ impl Layers {
     }
 
     /// Asserts that each group uses only itself and those before it.
-    ///
     /// # Panics
-    ///
     /// If one does not.
     pub fn assert_downwards(&self) {
         let mut wrong = Vec::new();
@@ -92,9 +87,7 @@ impl Layers {
     }
 
     /// Asserts that no more than two modules use each other. A module's own folder counts as one.
-    ///
     /// # Panics
-    ///
     /// If more do.
     pub fn assert_no_circles(&self) {
         let uses = self.uses();

@@ -1,8 +1,7 @@
 //! A harness for tests with optional requirements: data, tools, rights. It works as Rust's own,
 //! with one addition: a test without its requirement is reported as ignored, with the reason
-//! ([`missing`], [`ignore`]), instead of as passed.
-//!
-//! A target that uses it has `harness = false` in its manifest and, in its root,
+//! ([`missing`], [`ignore`]), instead of as passed. A target that uses it has `harness = false` in
+//! its manifest and, in its root,
 //!
 //! ```no_run
 //! #[macro_use]
@@ -15,9 +14,8 @@
 //!
 //! There `#[test]`, `println!` and `eprintln!` are this crate's, in all modules: macros of an
 //! `extern crate` take precedence over those of the prelude. `cfg(test)` does not hold in such a
-//! target, except in that of a library's own tests, and Clippy does not know its tests.
-//!
-//! A test's output, and the message and place of its panic, are shown if it fails, or at once with
+//! target, except in that of a library's own tests, and Clippy does not know its tests. A test's
+//! output, and the message and place of its panic, are shown if it fails, or at once with
 //! `--nocapture`, then with the backtrace if RUST_BACKTRACE requests one. Output of threads that a
 //! test has started is shown at once.
 
@@ -103,9 +101,7 @@ pub fn missing(promise: &str, what: impl Display) -> ! {
 }
 
 /// Ends the calling test as ignored.
-///
 /// # Panics
-///
 /// On another thread than the test's: its end would be ambiguous.
 pub fn ignore(reason: impl Into<String>) -> ! {
     let reason = reason.into();

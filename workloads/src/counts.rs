@@ -1,10 +1,9 @@
 //! How many layers of each kind a network has: what Mudi (EuroSys'25, Section 4.1.2 and Figure 7)
 //! predicts from how a training will slow the service beside it. It counts the modules that PyTorch
-//! calls in one mini-batch (Section 4.2).
-//!
-//! The paper names the kinds, not what belongs to each; here that is what [`LayerCounts`] says.
-//! What PyTorch has as functions and not as modules (additions, products of two arrays,
-//! permutations, losses) counts as nothing. A layer counts once, however many passes a step makes.
+//! calls in one mini-batch (Section 4.2). The paper names the kinds, not what belongs to each; here
+//! that is what [`LayerCounts`] says. What PyTorch has as functions and not as modules (additions,
+//! products of two arrays, permutations, losses) counts as nothing. A layer counts once, however
+//! many passes a step makes.
 
 use crate::network::{Block, Layer, Network};
 

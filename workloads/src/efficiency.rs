@@ -1,9 +1,8 @@
-//! What share of a device's peaks kernels reach, and what they cost beyond that.
-//!
-//! Fitted by hand to ResNet-50 (inference of 4, training of 32) and BERT (large, inference of 2;
-//! base, training of 8) as Orion recorded them on a V100 in single precision; the figures in
-//! parentheses are recorded launches that show them. Times are as recorded there; on other devices
-//! they are kept, as they are dominated by latencies that changed little from 2017 to 2024.
+//! What share of a device's peaks kernels reach, and what they cost beyond that. Fitted by hand to
+//! ResNet-50 (inference of 4, training of 32) and BERT (large, inference of 2; base, training of 8)
+//! as Orion recorded them on a V100 in single precision; the figures in parentheses are recorded
+//! launches that show them. Times are as recorded there; on other devices they are kept, as they
+//! are dominated by latencies that changed little from 2017 to 2024.
 
 use crate::work::{Algorithm, Family};
 

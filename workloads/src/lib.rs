@@ -1,8 +1,6 @@
 //! Built-in workloads: the kernel traces of well-known networks, computed from their architecture.
-//!
 //! A trace needs a GPU to be recorded; these need none, for any batch and any device of the table.
 //! Three steps, each a module:
-//!
 //! 1. [`network`]: the architecture as a list of layers, from the publications.
 //! 2. [`lower`]: each layer as the kernels that a framework launches for it (eager PyTorch, no
 //!    fusion), forward for inference, forward, backward and optimizer for training; with each
@@ -12,13 +10,10 @@
 //!
 //! The efficiencies ([`efficiency`]) are fitted to ResNet-50 and BERT as Orion recorded them on a
 //! V100, and to nothing else; there is no factor for a single network. `docs/workloads.md` has the
-//! table of how far the other recorded networks are off.
-//!
-//! What such a trace is not: a recording. It has no host time between launches, no autotuning, and
-//! only the kernel choices that [`lower`] names.
-//!
-//! Units: times are nanoseconds, sizes are elements or bytes as the name says, arithmetic counts a
-//! multiply-add as two operations.
+//! table of how far the other recorded networks are off. What such a trace is not: a recording. It
+//! has no host time between launches, no autotuning, and only the kernel choices that [`lower`]
+//! names. Units: times are nanoseconds, sizes are elements or bytes as the name says, arithmetic
+//! counts a multiply-add as two operations.
 
 mod counts;
 mod efficiency;
@@ -124,7 +119,6 @@ impl Workload {
     }
 
     /// The workload of that name.
-    ///
     /// # Errors
     /// [`Error::UnknownWorkload`], which names the nearest and all known ones.
     pub fn by_name(name: &str) -> Result<&'static Self, Error> {
@@ -154,10 +148,9 @@ impl Workload {
         sizes.sum::<f64>() as u64
     }
 
-    /// The most numbers that a pass over arrays of a request reads and writes. While a request
-    /// goes forward, what a layer takes and what it leaves is in memory; no parameters, and
-    /// nothing that an allocator keeps.
-    ///
+    /// The most numbers that a pass over arrays of a request reads and writes. While a request goes
+    /// forward, what a layer takes and what it leaves is in memory; no parameters, and nothing that
+    /// an allocator keeps.
     /// # Errors
     /// [`Error::Batch`].
     pub fn numbers_of_largest_pass(&self, batch: u32) -> Result<u64, Error> {
@@ -172,7 +165,6 @@ impl Workload {
 
     /// The trace of one request: one forward pass, one training step, or one decoding step. `batch`
     /// is the default if not given.
-    ///
     /// # Errors
     /// [`Error::Batch`], [`Error::NoMatrixUnits`].
     pub fn trace(

@@ -201,8 +201,8 @@ pub(crate) struct Graph {
     pub(crate) columns: f64,
 }
 
-/// A layer. Sizes are of one batch; those that are computed with only are floating-point numbers, which
-/// hold them exactly.
+/// A layer. Sizes are of one batch; those that are computed with only are floating-point numbers,
+/// which hold them exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(
     clippy::enum_variant_names,
@@ -324,15 +324,15 @@ mod tests {
         // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
         // smallest of openai/gpt-2, as counted by Hugging Face. SqueezeNet 1.1: torchvision's
         // table; for CIFAR-10 less 990 classes of 513 parameters. RoBERTa: 125 M (fairseq's
-        // examples/roberta), with the pooler. LSTM: Merity et al., "Regularizing and
-        // Optimizing LSTM Language Models", 2018, Table 2, have 28 M at this width where the word
-        // table is the output layer, too; here the output layer's 33278 x 650 come on top. NeuMF:
-        // 31,832,577, as the logs of MLPerf's reference implementation count them. YOLOv5s:
-        // 7,235,389, as its program prints (7.2 M in its README); the others of its family likewise
-        // (1.9 M and 86.7 M). BERT-medium: counted by hand. Its tables have 31036 rows of 512, each
-        // of 8 layers 3,152,384, and normalisation and head come on top. YOLOS-S: the README of
-        // hustvl/YOLOS. The encoder of graphs: counted by hand. Its first layer has 1120 and the
-        // others 2112 in products, each 64 in its normalisation; 2112 come after.
+        // examples/roberta), with the pooler. LSTM: Merity et al., "Regularizing and Optimizing
+        // LSTM Language Models", 2018, Table 2, have 28 M at this width where the word table is the
+        // output layer, too; here the output layer's 33278 x 650 come on top. NeuMF: 31,832,577, as
+        // the logs of MLPerf's reference implementation count them. YOLOv5s: 7,235,389, as its
+        // program prints (7.2 M in its README); the others of its family likewise (1.9 M and 86.7
+        // M). BERT-medium: counted by hand. Its tables have 31036 rows of 512, each of 8 layers
+        // 3,152,384, and normalisation and head come on top. YOLOS-S: the README of hustvl/YOLOS.
+        // The encoder of graphs: counted by hand. Its first layer has 1120 and the others 2112 in
+        // products, each 64 in its normalisation; 2112 come after.
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),

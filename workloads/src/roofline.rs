@@ -1,12 +1,10 @@
 //! From what a kernel does to how long it takes, in which shape, and what bounds it.
 //!
-//! **Time** is the larger of arithmetic and traffic, plus what a launch costs.
-//!
-//! Arithmetic of a product: its output is cut into tiles, one block each (and k into parts where the
-//! library does that); an SM works through its share of the blocks at a share of its peak, so what
-//! counts is the SM with the most blocks. The library is taken to choose the fastest of its tilings.
-//!
-//! Traffic: bytes at a share of the bandwidth, less what the level 2 cache still holds.
+//! **Time** is the larger of arithmetic and traffic, plus what a launch costs. Arithmetic of a
+//! product: its output is cut into tiles, one block each (and k into parts where the library does
+//! that); an SM works through its share of the blocks at a share of its peak, so what counts is the
+//! SM with the most blocks. The library is taken to choose the fastest of its tilings. Traffic:
+//! bytes at a share of the bandwidth, less what the level 2 cache still holds.
 //!
 //! **Class**, by Orion's rule: products by their arithmetic intensity against the device's ridge;
 //! passes with arithmetic are memory-bound; passes without are if they keep the memory 60 % busy,
@@ -72,8 +70,8 @@ const BUSY_SHARE: f64 = 0.6;
 const DEMAND_MAX: f64 = 0.9;
 
 /// Multiply-adds in 16 bits that the matrix units of an SM start per clock, dense; `None` where the
-/// device has none that count. NVIDIA's architecture papers: Volta, Turing, Ampere (A100 and GA102),
-/// Ada, Hopper, Blackwell.
+/// device has none that count. NVIDIA's architecture papers: Volta, Turing, Ampere (A100 and
+/// GA102), Ada, Hopper, Blackwell.
 pub(crate) fn matrix_units_per_clock(device: &Device) -> Option<f64> {
     let capability = device.compute_capability;
     match (capability.major, capability.minor) {
@@ -185,8 +183,8 @@ fn peak_of(multiply_adds_per_clock: f64, device: &Device) -> f64 {
     2.0 * multiply_adds_per_clock * f64::from(device.max_clock_mhz) / 1e3
 }
 
-/// The tiling under which the SM with the most blocks is done first. `reached` is in operations
-/// per ns and SM.
+/// The tiling under which the SM with the most blocks is done first. `reached` is in operations per
+/// ns and SM.
 fn fastest_tiling(matrix: &Matrix, device: &Device, reached: f64, steps_extra: f64) -> Tiling {
     let is_product = matrix.algorithm == Algorithm::Product;
     let splits: &[f64] = if is_product { &SPLITS } else { &SPLITS[..1] };
@@ -226,8 +224,8 @@ fn tiling(
     }
 }
 
-/// Winograd's kernel fills the device whatever the sizes; what it loses is the rounding up of output
-/// tiles of 2 x 2 to multiples of 128.
+/// Winograd's kernel fills the device whatever the sizes; what it loses is the rounding up of
+/// output tiles of 2 x 2 to multiples of 128.
 fn winograd(matrix: &Matrix, device: &Device, reached: f64) -> Tiling {
     let tiles = (matrix.batch * matrix.m / 4.0).ceil();
     let padded = (tiles / WINOGRAD_TILES).ceil() * WINOGRAD_TILES;

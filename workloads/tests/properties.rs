@@ -158,9 +158,9 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
 #[test]
 fn concatenations_are_launches_and_shared_features_add_their_gradients() {
     // DenseNet-201: each layer concatenates, and each block at its end. The n-th layer of a block
-    // takes n parts, each of which is taken again later: n gradients to add.
-    // Inception-v3: each block concatenates, and the two at 8 x 8 twice more. A block of n branches
-    // adds n - 1 gradients of its input.
+    // takes n parts, each of which is taken again later: n gradients to add. Inception-v3: each
+    // block concatenates, and the two at 8 x 8 twice more. A block of n branches adds n - 1
+    // gradients of its input.
     let pairs = |layers: [usize; 4]| layers.map(|n| n * (n + 1) / 2).iter().sum::<usize>();
     for (network, concatenations, gradients) in [
         ("densenet201", 98 + 4, pairs([6, 12, 48, 32])),

@@ -1,6 +1,5 @@
-//! The workloads beside Orion's recordings of the same networks on a V100.
-//!
-//! The recordings are not part of the repository (`testing::data`).
+//! The workloads beside Orion's recordings of the same networks on a V100. The recordings are not
+//! part of the repository (`testing::data`).
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"

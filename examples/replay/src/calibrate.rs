@@ -1,12 +1,10 @@
 //! Calibration: the loops with which a synthetic kernel lasts as long as the trace's kernel, and
-//! the shared memory with which it needs as many SMs.
-//!
-//! For each kernel, the blocks on an SM are limited to the trace's assumption
-//! ([`Synthetic::confine`]). A few launches give a rough time of a loop; [`POINTS`] numbers of
-//! loops around the estimate are timed, a straight line is fitted, the number is read off the line,
-//! and its actual time is measured and reported. Times are those of events around a row of
-//! launches, the best of [`REPEATS`], because disturbances only lengthen them: nothing else should
-//! be on the GPU.
+//! the shared memory with which it needs as many SMs. For each kernel, the blocks on an SM are
+//! limited to the trace's assumption ([`Synthetic::confine`]). A few launches give a rough time of
+//! a loop; [`POINTS`] numbers of loops around the estimate are timed, a straight line is fitted,
+//! the number is read off the line, and its actual time is measured and reported. Times are those
+//! of events around a row of launches, the best of [`REPEATS`], because disturbances only lengthen
+//! them: nothing else should be on the GPU.
 //!
 //! An empty launch takes time, too. A shorter kernel has no loops and counts as *below the floor*.
 
@@ -85,7 +83,6 @@ const TRUSTED: f64 = 2.0;
 
 impl Calibration {
     /// Measures every kernel. Nothing else should be on the GPU.
-    ///
     /// # Errors
     /// A driver call that fails.
     pub(crate) fn measure(trace: &Trace, gpu: Gpu, synthetic: &mut Synthetic) -> Result<Self> {
@@ -142,7 +139,6 @@ impl Calibration {
     }
 
     /// Writes calibration and trace into an existing folder.
-    ///
     /// # Errors
     /// A file cannot be written.
     pub(crate) fn write(&self, folder: &Path, trace: &Trace) -> Result<()> {
@@ -155,7 +151,6 @@ impl Calibration {
     }
 
     /// Reads the files of [`Self::write`].
-    ///
     /// # Errors
     /// A file is missing or invalid.
     pub(crate) fn read(folder: &Path) -> Result<(Self, Trace)> {

@@ -1,6 +1,5 @@
-//! The driver calls of a replay, through cudarc: kernels, buffers, one request, and the check.
-//!
-//! The software GPU loads a trace as it is; others run synthetic kernels ([`crate::synthetic`]).
+//! The driver calls of a replay, through cudarc: kernels, buffers, one request, and the check. The
+//! software GPU loads a trace as it is; others run synthetic kernels ([`crate::synthetic`]).
 
 #![expect(unsafe_code, reason = "cudarc's driver calls")]
 
@@ -100,7 +99,6 @@ fn make_library_streams() -> Result<()> {
 impl Device {
     /// Opens device 0, loads the trace's kernels and allocates the buffers. With a calibration the
     /// kernels are the synthetic ones of a calibrated trace.
-    ///
     /// # Errors
     /// Any driver call that fails, with its purpose; a calibration of another GPU.
     pub(crate) fn open(
@@ -173,7 +171,6 @@ impl Device {
     }
 
     /// One request, from the first copy to the synchronisation, and its checks.
-    ///
     /// # Errors
     /// Any driver call that fails. A wrong result is counted, not an error.
     pub(crate) fn request(&mut self, trace: &Trace) -> Result<()> {
@@ -204,7 +201,6 @@ impl Device {
     }
 
     /// The counts so far, with the latencies that the caller measured. Asks counting kernels.
-    ///
     /// # Errors
     /// A driver call that fails.
     pub(crate) fn replayed(
@@ -334,7 +330,6 @@ impl Device {
 }
 
 /// Measures the launch parameters of a trace's kernels on device 0.
-///
 /// # Errors
 /// Any driver call that fails, with its purpose.
 pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {

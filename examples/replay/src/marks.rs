@@ -1,6 +1,5 @@
-//! Marks requests, as a C program does with `include/pillion.h`.
-//!
-//! The library is looked up in this process and not opened: without it nothing is marked.
+//! Marks requests, as a C program does with `include/pillion.h`. The library is looked up in this
+//! process and not opened: without it nothing is marked.
 
 #![expect(
     unsafe_code,

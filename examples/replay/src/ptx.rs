@@ -1,9 +1,8 @@
-//! The PTX of synthetic kernels: one of our own, with a given work, for each of a trace.
-//!
-//! A trace states a kernel's duration, blocks, shape and bound, not its computation. The bodies are
-//! chains of fused multiply-adds ([`Kind::Compute`]), a stream of loads and stores over a buffer
-//! larger than the L2 cache ([`Kind::Memory`]), or both ([`Kind::Mixed`], for kernels of unknown
-//! class). All have the same parameters:
+//! The PTX of synthetic kernels: one of our own, with a given work, for each of a trace. A trace
+//! states a kernel's duration, blocks, shape and bound, not its computation. The bodies are chains
+//! of fused multiply-adds ([`Kind::Compute`]), a stream of loads and stores over a buffer larger
+//! than the L2 cache ([`Kind::Memory`]), or both ([`Kind::Mixed`], for kernels of unknown class).
+//! All have the same parameters:
 //!
 //! | parameter | type | meaning |
 //! |-----------|------|---------|
@@ -16,10 +15,10 @@
 //! | mask      | u32  | the buffer's length in units of 16 bytes, a power of two, less one |
 //! | first     | u32  | unit where this launch begins, past what the last left in the cache |
 //!
-//! Every thread must end with the sum loops × per_loop, with its own loops: each multiply-add is
-//! `x = y · 1 + 1`, each loaded word is 1. A thread with another sum counts itself as wrong; the
-//! first of each block adds its sum to the results, and the first block counts the launch. The GPU
-//! itself thus reports that every launch ran, once, to its end, in all its threads.
+//! Every thread must end with the sum loops × per_loop, with its own loops: each multiply-add is `x
+//! = y · 1 + 1`, each loaded word is 1. A thread with another sum counts itself as wrong; the first
+//! of each block adds its sum to the results, and the first block counts the launch. The GPU itself
+//! thus reports that every launch ran, once, to its end, in all its threads.
 //!
 //! *Against optimisation by compilers*: each thread loads its 1 from a place of its own. A constant
 //! would allow the result to be computed beforehand; a value shared by a warp would let ptxas for

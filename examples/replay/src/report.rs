@@ -70,7 +70,6 @@ impl Report {
     }
 
     /// Writes the report as JSON to a file or, for `-`, to stdout. A file is complete or absent.
-    ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn write(&self, out: &str) -> Result<()> {

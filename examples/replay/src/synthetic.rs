@@ -1,7 +1,6 @@
-//! Synthetic kernels on a GPU: loaded, launched, timed, and verified.
-//!
-//! [`crate::ptx`] has the text and its parameters. The GPU itself counts: its counts after the last
-//! launch are compared with the launches, and every word of the buffer with its initial value.
+//! Synthetic kernels on a GPU: loaded, launched, timed, and verified. [`crate::ptx`] has the text
+//! and its parameters. The GPU itself counts: its counts after the last launch are compared with
+//! the launches, and every word of the buffer with its initial value.
 
 #![expect(unsafe_code, reason = "cudarc's driver calls")]
 
@@ -65,7 +64,6 @@ const CACHES: u64 = 2;
 
 impl Synthetic {
     /// Loads the trace's kernels and allocates the buffer. A context of `device` must be current.
-    ///
     /// # Errors
     /// A driver call that fails, with its purpose.
     pub(crate) fn load(trace: &Trace, device: CUdevice) -> Result<Self> {
@@ -133,7 +131,6 @@ impl Synthetic {
     }
 
     /// Launches a kernel with `work` loops of a block, shared out among its blocks.
-    ///
     /// # Errors
     /// The driver's.
     pub(crate) fn launch(&mut self, index: usize, work: u64, stream: CUstream) -> Result<()> {
@@ -176,7 +173,6 @@ impl Synthetic {
     }
 
     /// Time of one of `count` launches in a row, device ns.
-    ///
     /// # Errors
     /// The driver's.
     pub(crate) fn time_ns(&mut self, index: usize, work: u64, count: u32) -> Result<f64> {
@@ -200,7 +196,6 @@ impl Synthetic {
 
     /// Limits a kernel's blocks on an SM to `want`, by requesting more shared memory than it needs,
     /// and not more than that takes. Returns how many fit: fewer where the device offers less.
-    ///
     /// # Errors
     /// The driver's.
     pub(crate) fn confine(&mut self, index: usize, want: u32) -> Result<u32> {
@@ -264,7 +259,6 @@ impl Synthetic {
     }
 
     /// Reads the GPU's counts, and the buffer. Nothing may be in flight.
-    ///
     /// # Errors
     /// The driver's. Failed comparisons are counted, not an error.
     pub(crate) fn told(&self) -> Result<Told> {

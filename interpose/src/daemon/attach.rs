@@ -1,17 +1,15 @@
-//! Finds the daemon of a device, and makes the one exchange with it.
-//!
-//! One packet each way over a Unix socket (`protocol::hello`): the client's page goes with the
-//! hello as a descriptor, and the daemon's pages come with the answer. The connection then stays
-//! open in silence: its end shows the daemon that this process is gone. This is the only place
-//! where the library waits for the daemon, at most [`REPLY_TIMEOUT`] for each answer.
+//! Finds the daemon of a device, and makes the one exchange with it. One packet each way over a
+//! Unix socket (`protocol::hello`): the client's page goes with the hello as a descriptor, and the
+//! daemon's pages come with the answer. The connection then stays open in silence: its end shows
+//! the daemon that this process is gone. This is the only place where the library waits for the
+//! daemon, at most [`REPLY_TIMEOUT`] for each answer.
 //!
 //! A daemon serves only so many processes of a user at once, and hangs up on the one that has been
 //! silent for the longest. So the hello is sent as soon as there is a connection, and a process
-//! that is hung up on without an answer asks again for a while ([`ask_again`]).
-//!
-//! The hello names the device, and a daemon of another device refuses. A driver that does not
-//! report the device's UUID leads to a daemon only if the socket is set explicitly; that daemon is
-//! then assumed to be the right one, and logs so.
+//! that is hung up on without an answer asks again for a while ([`ask_again`]). The hello names the
+//! device, and a daemon of another device refuses. A driver that does not report the device's UUID
+//! leads to a daemon only if the socket is set explicitly; that daemon is then assumed to be the
+//! right one, and logs so.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -174,13 +172,10 @@ impl fmt::Display for Unmanaged {
 
 /// The client of `device`, on which `context` is, with that index; and the daemon that has accepted
 /// it, or why none has.
-///
 /// # Errors
-///
-/// Why no daemon has accepted it, where this process stays unmanaged on the device.
-///
-/// A first attempt that finds no daemon, or is refused, may have come in the half second in which a
-/// daemon restarts, or before the machine's daemon started. The process then has a client without a
+/// Why no daemon has accepted it, where this process stays unmanaged on the device. A first attempt
+/// that finds no daemon, or is refused, may have come in the half second in which a daemon
+/// restarts, or before the machine's daemon started. The process then has a client without a
 /// daemon, whose helper asks for one as after a daemon's end ([`reattach`]). The first daemon to
 /// accept it counts everything from the beginning of the process. Until then nothing is held back.
 pub(crate) fn attach(

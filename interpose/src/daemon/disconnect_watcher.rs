@@ -1,11 +1,9 @@
-//! The thread that notices at once that a client's daemon is gone.
-//!
-//! A helper sleeps on a futex, so that launches wake it cheaply, and a killed daemon rings nothing.
-//! So while a client has a daemon, a second thread waits for the end of its connection (`recv`),
-//! reports it to the helper and the threads at the gate, and ends. It uses no clock, so an idle
-//! process does not wake up for it. It only saves time: without it (no more threads can be started,
-//! or the application closed the connection's descriptor) the helper polls
-//! ([`crate::daemon::reattach`]).
+//! The thread that notices at once that a client's daemon is gone. A helper sleeps on a futex, so
+//! that launches wake it cheaply, and a killed daemon rings nothing. So while a client has a
+//! daemon, a second thread waits for the end of its connection (`recv`), reports it to the helper
+//! and the threads at the gate, and ends. It uses no clock, so an idle process does not wake up for
+//! it. It only saves time: without it (no more threads can be started, or the application closed
+//! the connection's descriptor) the helper polls ([`crate::daemon::reattach`]).
 //!
 //! **The descriptor.** A program that closes descriptors it does not own may have another file
 //! under the connection's number. The kernel resolves the number when a call begins, and again
@@ -13,9 +11,7 @@
 //! timeout is set, with which `recv` returns instead, and the descriptor is checked before each
 //! call. A call in progress holds the connection itself: a process that loses the descriptor
 //! meanwhile stays the daemon's client until the call ends, and notices the daemon's end like any
-//! other.
-//!
-//! A forked child does not have the thread, and is no client.
+//! other. A forked child does not have the thread, and is no client.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -54,9 +50,7 @@ pub(crate) struct DisconnectWatcher(Arc<AtomicU32>);
 impl DisconnectWatcher {
     /// Starts a thread for the client's connection. It inherits the caller's signal mask: a
     /// helper's, which blocks all.
-    ///
     /// # Errors
-    ///
     /// No thread can be started, or the connection is not there.
     pub(crate) fn watch(client: &'static Client) -> io::Result<Self> {
         client.connection.set_receive_timeout(RECEIVE)?;

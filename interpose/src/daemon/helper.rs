@@ -13,12 +13,10 @@
 //! a tenth of the time ([`watch`]). The daemon rings the helper when leases become gated.
 //!
 //! *High-priority*: it does nothing, except while the daemon asks (`probe`) because the application
-//! has been silent and best-effort work waits: then it queries whether streams are idle.
-//!
-//! The helper never synchronises while the process lives, so it is never in the driver for long; it
-//! does when the process dies of a signal. It blocks every signal, and its own calls are not
-//! hooked. In some streams only launching threads may record (see `launch`); the helper queries
-//! their events.
+//! has been silent and best-effort work waits: then it queries whether streams are idle. The helper
+//! never synchronises while the process lives, so it is never in the driver for long; it does when
+//! the process dies of a signal. It blocks every signal, and its own calls are not hooked. In some
+//! streams only launching threads may record (see `launch`); the helper queries their events.
 //!
 //! The helper also reports kernels' names while a trace is taken ([`Names`]), calls the program's
 //! functions with a wanted batch ([`crate::process::batches`]), and, after its daemon's end, moves

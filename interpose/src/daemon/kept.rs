@@ -1,19 +1,16 @@
-//! What is kept of earlier runs, and the notebook for what this run learns.
-//!
-//! Once a daemon has accepted the process, the process asks for what it keeps of the program, on a
-//! separate connection (`protocol::hello::Request::Learnt`). The answer is a profile. It serves as
-//! the job's profile if there is none, or else adds the kernels that the job's profile lacks. A
-//! best-effort process sends its notebook along; the learner writes to it
-//! ([`crate::progress::learner`]), and the daemon reads it when the connection ends.
+//! What is kept of earlier runs, and the notebook for what this run learns. Once a daemon has
+//! accepted the process, the process asks for what it keeps of the program, on a separate
+//! connection (`protocol::hello::Request::Learnt`). The answer is a profile. It serves as the job's
+//! profile if there is none, or else adds the kernels that the job's profile lacks. A best-effort
+//! process sends its notebook along; the learner writes to it ([`crate::progress::learner`]), and
+//! the daemon reads it when the connection ends.
 //!
 //! The daemon answers within a millisecond, unless its disk is slow. After [`PATIENCE`] the process
 //! goes on with what it has. The daemon has the notebook all the same, and the helper polls for the
 //! answer ([`poll_late`]). The answer is a memory file, which reads without waiting. Only the first
 //! answer is used: those of later daemons contain this very process's notes. Nothing here is an
-//! error for the application, and there is no driver call.
-//!
-//! Kernels launched before the answer keep their judgement, as in a process whose first daemon
-//! comes after its first launches.
+//! error for the application, and there is no driver call. Kernels launched before the answer keep
+//! their judgement, as in a process whose first daemon comes after its first launches.
 
 use core::time::Duration;
 use std::ffi::OsStr;

@@ -322,11 +322,9 @@ fn finish(limit_ms: u32) -> bool {
 
 /// Waits for work in flight at exit, as when the process dies of a signal: an application that
 /// handles the signal itself mostly exits this way. Other threads continue, and may launch: an exit
-/// handler may wait for them.
-///
-/// At exit the driver shuts itself down; the helper must not be in it then. On virtual time the
-/// moment at which the daemon forgets this client must not be left to chance: we hang up first, and
-/// the daemon then closes its side.
+/// handler may wait for them. At exit the driver shuts itself down; the helper must not be in it
+/// then. On virtual time the moment at which the daemon forgets this client must not be left to
+/// chance: we hang up first, and the daemon then closes its side.
 extern "C" fn handle_exit() {
     KERNELS.handle_exit();
     let limit_ms = HANDLERS.drain_ms.load(Ordering::Relaxed);

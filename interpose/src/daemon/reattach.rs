@@ -1,6 +1,5 @@
-//! Handles the end of a client's daemon, and the next daemon.
-//!
-//! A daemon is gone when it has ended the connection. A thread waits for that and wakes the helper
+//! Handles the end of a client's daemon, and the next daemon. A daemon is gone when it has ended
+//! the connection. A thread waits for that and wakes the helper
 //! ([`crate::daemon::disconnect_watcher`]); without such a thread the helper polls every
 //! [`LOOK_NS`]. A silent daemon is only slow, or stopped, and this process is still its client.
 //! After the end the helper asks for a new daemon at the old address, at the times of
@@ -15,9 +14,8 @@
 //! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new
 //! daemon's, and it continues unchanged. If the job has another ledger there by then (of a process
 //! that began meanwhile), this process's memory is booked in that, whatever the quota. If the
-//! daemon keeps no ledger, the process keeps the one it has.
-//!
-//! On virtual time nothing of this happens: the moment would be left to chance.
+//! daemon keeps no ledger, the process keeps the one it has. On virtual time nothing of this
+//! happens: the moment would be left to chance.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;

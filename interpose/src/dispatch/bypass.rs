@@ -1,15 +1,10 @@
 //! Notes and reports libraries that a program opened in a way that makes their CUDA calls bypass
-//! us.
-//!
-//! Such a library does no harm unless it uses CUDA, which cannot be seen from outside. So it is
+//! us. Such a library does no harm unless it uses CUDA, which cannot be seen from outside. So it is
 //! noted, and reported once the driver is in the process too. That is checked when a library is
-//! opened, when the process attaches, and when it ends.
-//!
-//! The report says that the calls bypass us *if there are any*: a library bound to its own
-//! dependencies may still have been given our hooks by other code.
-//!
-//! Noting takes no lock and does not allocate: it happens inside `dlopen`, while other threads may
-//! fork.
+//! opened, when the process attaches, and when it ends. The report says that the calls bypass us
+//! *if there are any*: a library bound to its own dependencies may still have been given our hooks
+//! by other code. Noting takes no lock and does not allocate: it happens inside `dlopen`, while
+//! other threads may fork.
 
 use core::ffi::CStr;
 use std::fs;

@@ -1,10 +1,8 @@
 //! Keeps the helper threads out of the driver: while a thread destroys a context, and for good once
-//! the process exits.
-//!
-//! Holders are tracked by thread and not only counted, because a thread may leave the driver
-//! without returning to us. One that jumped out (`siglongjmp` from a signal handler) is forgotten
-//! at its next call of a hook; one that has ended, when a helper next polls. So no such thread
-//! keeps the helpers out for good.
+//! the process exits. Holders are tracked by thread and not only counted, because a thread may
+//! leave the driver without returning to us. One that jumped out (`siglongjmp` from a signal
+//! handler) is forgotten at its next call of a hook; one that has ended, when a helper next polls.
+//! So no such thread keeps the helpers out for good.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -1,7 +1,6 @@
-//! Applies the settings when the first hook is called.
-//!
-//! That is after the driver was initialised, because it refuses every call before. A child of a
-//! process that has tried to attach has nothing to read.
+//! Applies the settings when the first hook is called. That is after the driver was initialised,
+//! because it refuses every call before. A child of a process that has tried to attach has nothing
+//! to read.
 
 use core::sync::atomic::Ordering;
 

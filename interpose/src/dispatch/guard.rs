@@ -1,11 +1,9 @@
-//! The guard that every hook goes through.
-//!
-//! A hook has three parts: *before*, the *real* call, *after*. The guard ensures that
-//!
+//! The guard that every hook goes through. A hook has three parts: *before*, the *real* call,
+//! *after*. The guard ensures that
 //! - the real call is made exactly once, whatever fails in our two parts: a panic in either is
 //!   caught, counted and logged once, and the hook continues as if that part did not exist;
-//! - calls of hooked functions by our parts, or by the driver inside the real call, go straight to
-//!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
+//! - calls of hooked functions by our parts, or by the driver inside the real call, go straight
+//!   to the driver (a driver that is not linked `-Bsymbolic` finds our exports);
 //! - `errno` is as if our parts had not run;
 //! - a thread that leaves a hook without returning leaves no flag behind. A cancelled thread
 //!   unwinds through the hook. A thread that jumps out (`siglongjmp` from a signal handler) counts

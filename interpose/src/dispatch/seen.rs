@@ -1,8 +1,7 @@
-//! Observations of the program, kept until a daemon or the log gets them.
-//!
-//! Tables of atomics: notes are made inside the program's `dlsym` and `dlopen`, while other threads
-//! may fork, so noting neither locks nor allocates. [`crate::dispatch::telemetry`] and
-//! [`crate::dispatch::bypass`] decide what to note, and report it.
+//! Observations of the program, kept until a daemon or the log gets them. Tables of atomics: notes
+//! are made inside the program's `dlsym` and `dlopen`, while other threads may fork, so noting
+//! neither locks nor allocates. [`crate::dispatch::telemetry`] and [`crate::dispatch::bypass`]
+//! decide what to note, and report it.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};

@@ -1,9 +1,8 @@
-//! Watches `dlopen` and `dlmopen`.
-//!
-//! Two ways of opening a library make its calls bypass every preloaded library. `RTLD_DEEPBIND`
-//! binds its symbols to its own dependencies first, libc's `dlsym` among them. `dlmopen` loads it
-//! into a new namespace, where nothing is preloaded. We leave the program's flags alone and report
-//! the bypass ([`crate::dispatch::bypass`]). The shim reaches both.
+//! Watches `dlopen` and `dlmopen`. Two ways of opening a library make its calls bypass every
+//! preloaded library. `RTLD_DEEPBIND` binds its symbols to its own dependencies first, libc's
+//! `dlsym` among them. `dlmopen` loads it into a new namespace, where nothing is preloaded. We
+//! leave the program's flags alone and report the bypass ([`crate::dispatch::bypass`]). The shim
+//! reaches both.
 //!
 //! We never call libc's function but jump to it: where it searches and into which namespace it
 //! loads depend on the caller (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left for the
@@ -21,7 +20,6 @@ use crate::platform::loader::{self, JUMP, or_jump};
 
 or_jump! {
     /// libc's `dlopen`, watched.
-    ///
     /// # Safety
     /// As `dlopen`.
     dlopen(_file: *const c_char, _flags: c_int),
@@ -30,7 +28,6 @@ or_jump! {
 
 or_jump! {
     /// libc's `dlmopen`, watched.
-    ///
     /// # Safety
     /// As `dlmopen`.
     dlmopen(_namespace: c_long, _file: *const c_char, _flags: c_int),

@@ -1,11 +1,8 @@
-//! The second door: `dlsym` and `dlvsym`.
-//!
-//! A program that asks for one of our entry points *of the driver*, or for a hooked function of
-//! NVML, gets the hook. Everything else must behave as if we were not there, which
-//! [`crate::platform::loader`] ensures.
-//!
-//! `dlvsym` asks for a version. The driver's symbols have none, and the loader accepts a symbol
-//! without a version for any, so the same look-up is made with the version.
+//! The second door: `dlsym` and `dlvsym`. A program that asks for one of our entry points *of the
+//! driver*, or for a hooked function of NVML, gets the hook. Everything else must behave as if we
+//! were not there, which [`crate::platform::loader`] ensures. `dlvsym` asks for a version. The
+//! driver's symbols have none, and the loader accepts a symbol without a version for any, so the
+//! same look-up is made with the version.
 
 #![expect(
     unsafe_code,
@@ -23,7 +20,6 @@ use crate::platform::loader::{self, ABSENT, JUMP, or_jump};
 
 or_jump! {
     /// Returns hooks for the driver's entry points and jumps to the real `dlsym` for the rest.
-    ///
     /// # Safety
     /// As `dlsym`.
     dlsym(_handle: *mut c_void, _symbol: *const c_char),
@@ -32,7 +28,6 @@ or_jump! {
 
 or_jump! {
     /// The same for `dlvsym`.
-    ///
     /// # Safety
     /// As `dlvsym`.
     dlvsym(_handle: *mut c_void, _symbol: *const c_char, _version: *const c_char),
@@ -69,12 +64,11 @@ extern "C" fn decide_version(
 }
 
 /// Decides a look-up: returns the hook, or [`JUMP`] or [`ABSENT`]. The call returns to `caller`;
-/// `look_up` asks libc with another handle.
-///
-/// Runs inside any `dlsym` of any thread of any program, even before `main`: no allocation, lock,
-/// formatting or panic. It takes the dynamic linker's locks, as `dlsym` itself does, in three
-/// cases: operators and NVML, which only programs that use them look up; a library that brings its
-/// own driver; and a caller that looks for the next definition after itself.
+/// `look_up` asks libc with another handle. Runs inside any `dlsym` of any thread of any program,
+/// even before `main`: no allocation, lock, formatting or panic. It takes the dynamic linker's
+/// locks, as `dlsym` itself does, in three cases: operators and NVML, which only programs that use
+/// them look up; a library that brings its own driver; and a caller that looks for the next
+/// definition after itself.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,

@@ -1,8 +1,6 @@
-//! Safe signatures for the driver's functions that we call ourselves.
-//!
-//! Handles are tokens: ours come from the driver or from the application, which vouches for them as
-//! it does when it passes them to the driver. A function missing here returns
-//! [`CUresult::NOT_FOUND`].
+//! Safe signatures for the driver's functions that we call ourselves. Handles are tokens: ours come
+//! from the driver or from the application, which vouches for them as it does when it passes them
+//! to the driver. A function missing here returns [`CUresult::NOT_FOUND`].
 
 #![expect(
     unsafe_code,

@@ -1,10 +1,7 @@
-//! The driver's own entry points.
-//!
-//! Each is looked up once in the loaded `libcuda.so.1`, with the real `dlsym`, on first use: a
-//! process that never touches CUDA never looks. A driver that is not loaded yet is loaded only when
-//! one of our exports is called, which a program linked with libcuda does.
-//!
-//! Where the program's `libcuda.so.1` is our shim, the shim does all the work and the preload
+//! The driver's own entry points. Each is looked up once in the loaded `libcuda.so.1`, with the
+//! real `dlsym`, on first use: a process that never touches CUDA never looks. A driver that is not
+//! loaded yet is loaded only when one of our exports is called, which a program linked with libcuda
+//! does. Where the program's `libcuda.so.1` is our shim, the shim does all the work and the preload
 //! library steps aside. In the shim itself the driver is another file of that name; see [`find`].
 
 #![expect(

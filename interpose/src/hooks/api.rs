@@ -1,7 +1,6 @@
-//! The interface for programs that use Pillion directly: `include/pillion.h`.
-//!
-//! One function, `pillion_api`, returns a table of functions. The table grows only at its end and
-//! states its size, so that programs and libraries of different versions work together.
+//! The interface for programs that use Pillion directly: `include/pillion.h`. One function,
+//! `pillion_api`, returns a table of functions. The table grows only at its end and states its
+//! size, so that programs and libraries of different versions work together.
 
 #![expect(unsafe_code, reason = "a symbol for programs")]
 

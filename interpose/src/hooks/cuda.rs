@@ -1,11 +1,9 @@
-//! The first door: the hooks, exported under the driver's names, and the table of them.
-//!
-//! The table is made from the list in `abi`: a hooked symbol without a function here does not
-//! compile, nor does a function here without a hooked symbol. Every hook is written with [`hook!`],
-//! which makes it go through [`crate::dispatch::guard`].
-//!
-//! Hooks, and the driver's functions as we call them, are `extern "C-unwind"`: a thread that is
-//! cancelled (`pthread_cancel`) inside the driver unwinds through our frame.
+//! The first door: the hooks, exported under the driver's names, and the table of them. The table
+//! is made from the list in `abi`: a hooked symbol without a function here does not compile, nor
+//! does a function here without a hooked symbol. Every hook is written with [`hook!`], which makes
+//! it go through [`crate::dispatch::guard`]. Hooks, and the driver's functions as we call them, are
+//! `extern "C-unwind"`: a thread that is cancelled (`pthread_cancel`) inside the driver unwinds
+//! through our frame.
 
 #![expect(
     unsafe_code,
@@ -65,7 +63,6 @@ macro_rules! hook {
         after |$client_after:pat_param, $made:pat_param, $result:pat_param| $after:expr;
     ) => {
         /// The hook of this symbol.
-        ///
         /// # Safety
         /// As the driver's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -192,7 +189,6 @@ pub(crate) fn hook_of(index: usize) -> Option<*mut c_void> {
 }
 
 /// The driver's value of an output parameter, if the call succeeded and the pointer is not null.
-///
 /// # Safety
 /// `address` is null or the output parameter of a driver call that ended with `result`.
 unsafe fn stored<T: Copy>(address: *const T, result: CUresult) -> Option<T> {

@@ -1,12 +1,9 @@
 //! NVML as seen by a job under a quota: a device's memory is the job's share, and its processes are
-//! the job's own.
-//!
-//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) for a device's memory
-//! and users. In a job with a quota the answers agree with those of the driver
+//! the job's own. Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) for a
+//! device's memory and users. In a job with a quota the answers agree with those of the driver
 //! ([`crate::memory::quota::views`]): total is the quota, used is what the job holds, free is the
 //! rest, and neither exceeds the device; lists of processes have only the job's own. Nothing else
 //! is changed, and nothing outside a job or without a quota.
-//!
 //! - A process with an account of the device uses the job's ledger.
 //! - Another process of a job (`PILLION_JOB`, or a quota in the environment) uses the device's
 //!   daemon; if none answers, the environment.

@@ -1,12 +1,10 @@
-//! NVTX ranges as requests and iterations.
-//!
-//! With NVTX, NVIDIA's interface for profilers, programs name stretches of their work (*ranges*);
-//! PyTorch, Triton and many services do. NVTX consists of headers: each module of a process that
-//! includes them looks for a tool at its first call. It opens the library that
-//! `NVTX_INJECTION64_PATH` names and calls `InitializeInjectionNvtx2` there ([`initialize`]), with
-//! a function that gives the tool the module's tables of function pointers ([`tables`]). Functions
-//! that the tool does not set do nothing. So each module calls us once, and all get the same
-//! functions.
+//! NVTX ranges as requests and iterations. With NVTX, NVIDIA's interface for profilers, programs
+//! name stretches of their work (*ranges*); PyTorch, Triton and many services do. NVTX consists of
+//! headers: each module of a process that includes them looks for a tool at its first call. It
+//! opens the library that `NVTX_INJECTION64_PATH` names and calls `InitializeInjectionNvtx2` there
+//! ([`initialize`]), with a function that gives the tool the module's tables of function pointers
+//! ([`tables`]). Functions that the tool does not set do nothing. So each module calls us once, and
+//! all get the same functions.
 //!
 //! **What counts.** Ranges whose domain and name match the job's pattern (`pillion run
 //! --request-range`). Of nested pushed ranges, a thread's outermost counts; each started range
@@ -19,10 +17,9 @@
 //! itself contains the patterns that match, so nothing is kept and nothing looked up.
 //!
 //! **Cost.** A range that does not match costs the comparison up to the first different character.
-//! A matching one costs two marks ([`crate::process::marks`]). No lock, no allocation.
-//!
-//! Facts about NVTX are from its public headers (`nvtxDetail/nvtxTypes.h`, `nvtxInit.h`,
-//! `nvToolsExt.h` of version 3).
+//! A matching one costs two marks ([`crate::process::marks`]). No lock, no allocation. Facts about
+//! NVTX are from its public headers (`nvtxDetail/nvtxTypes.h`, `nvtxInit.h`, `nvToolsExt.h` of
+//! version 3).
 
 #![expect(
     unsafe_code,
@@ -86,7 +83,6 @@ impl Inside {
 }
 
 /// Called by a module that includes NVTX, with its tables. Returns 1 if it is to use our functions.
-///
 /// # Safety
 /// `get_export_table` is the module's function, or null.
 #[cfg_attr(not(test), unsafe(export_name = "InitializeInjectionNvtx2"))]

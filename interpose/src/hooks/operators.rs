@@ -1,17 +1,14 @@
 //! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label their launches
-//! ([`crate::kernels::labels`]).
-//!
-//! An operator's hook makes the library's own call, once, with the application's arguments, and
-//! returns its status. Unlike a hook of the driver it does not enter [`crate::dispatch::guard`]:
-//! the library's launches go through the driver's hooks as usual, each with its own lease or
-//! record. Nested operators (cuBLAS calls cuBLASLt, cuDNN calls both) pass through: the outermost
-//! is the label.
+//! ([`crate::kernels::labels`]). An operator's hook makes the library's own call, once, with the
+//! application's arguments, and returns its status. Unlike a hook of the driver it does not enter
+//! [`crate::dispatch::guard`]: the library's launches go through the driver's hooks as usual, each
+//! with its own lease or record. Nested operators (cuBLAS calls cuBLASLt, cuDNN calls both) pass
+//! through: the outermost is the label.
 //!
 //! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do
 //! not see. Then the operator stands for its launches: it is announced or admitted as one launch
 //! with the operator's profile ([`profiler::ProfileIndex::of_operator`]). A library's own calls
 //! show which case it is, separately for each [`abi::Library`]:
-//!
 //! - A launch seen inside one of its operators shows that its launches are seen, for the rest of
 //!   the process.
 //! - [`UNSEEN_CALLS_MIN`] operators without a launch show that its launches are not seen. Such an

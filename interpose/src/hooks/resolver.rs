@@ -1,9 +1,7 @@
-//! The third door: `cuGetProcAddress`.
-//!
-//! The driver answers first; then its answer is searched among the driver's exports that we hook.
-//! Names and versions are never interpreted: 21 families of entry points change their parameters
-//! between versions, and only the driver knows which one it chose. So the application gets the hook
-//! of exactly the function that it would have got.
+//! The third door: `cuGetProcAddress`. The driver answers first; then its answer is searched among
+//! the driver's exports that we hook. Names and versions are never interpreted: 21 families of
+//! entry points change their parameters between versions, and only the driver knows which one it
+//! chose. So the application gets the hook of exactly the function that it would have got.
 
 use core::ffi::{CStr, c_void};
 

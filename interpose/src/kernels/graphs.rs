@@ -1,20 +1,17 @@
-//! What executable graphs cost: a launch of one is one launch with the sum of its kernels.
-//!
-//! The sum is made when a graph is instantiated, from the nodes that the driver lists, and read
-//! without a lock at each launch. Each node's cost is kept, and the sum in a form from which a node
-//! can be subtracted again ([`Totals`]): a change of one node of n takes log n steps, of all nodes
-//! n log n. An executable that is not in the table, because it was replaced or its creation was not
-//! seen, is launched as an unknown kernel.
+//! What executable graphs cost: a launch of one is one launch with the sum of its kernels. The sum
+//! is made when a graph is instantiated, from the nodes that the driver lists, and read without a
+//! lock at each launch. Each node's cost is kept, and the sum in a form from which a node can be
+//! subtracted again ([`Totals`]): a change of one node of n takes log n steps, of all nodes n log
+//! n. An executable that is not in the table, because it was replaced or its creation was not seen,
+//! is launched as an unknown kernel.
 //!
 //! The table is bounded in executables ([`EXECS_MAX`]) and in nodes ([`ALL_NODES_MAX`]). A new
 //! executable that finds no room replaces others that were not launched lately, by CLOCK as in
 //! [`crate::platform::memo`]. The driver cannot list the nodes of an executable, so a replaced one
-//! stays unknown.
-//!
-//! For several kernels the SM need is the largest, and the class the one that all share, or else
-//! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon
-//! assumes when the graph is launched. A graph with collective kernels waits at the gate as a
-//! whole, like any other.
+//! stays unknown. For several kernels the SM need is the largest, and the class the one that all
+//! share, or else unknown. Kernels that no profile knows are counted apart: each lasts as long as
+//! the daemon assumes when the graph is launched. A graph with collective kernels waits at the gate
+//! as a whole, like any other.
 //!
 //! Pairing: an update gives each node of an executable the parameters of its counterpart in another
 //! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists

@@ -1,23 +1,18 @@
-//! Identifies launches: from a function handle and a shape to what the gate needs.
-//!
-//! Four tables, each filled on first sight and read on every launch: names
-//! ([`crate::kernels::names`]), function handles ([`functions`]), identities ([`identities`]: name,
-//! registers, static shared memory) and shapes ([`shapes`]). The tables are static. Memory is
-//! allocated only when a name or a shape is first seen.
+//! Identifies launches: from a function handle and a shape to what the gate needs. Four tables,
+//! each filled on first sight and read on every launch: names ([`crate::kernels::names`]), function
+//! handles ([`functions`]), identities ([`identities`]: name, registers, static shared memory) and
+//! shapes ([`shapes`]). The tables are static. Memory is allocated only when a name or a shape is
+//! first seen.
 //!
 //! The driver is queried on first sight. At a handle's first launch: its name (unless the
 //! application obtained it by name), registers and static shared memory. At the first sight of a
 //! shape that the profile does not have exactly: how many blocks fit on an SM, so the SM need of an
-//! unknown kernel is known too.
-//!
-//! A handle may be reused after its module was unloaded or its context destroyed. Each of these
-//! events starts a new *generation*, and handles of older generations are identified again.
-//!
-//! Every table is bounded. When it is full:
-//!
-//! - Handles (65 536): replaces a handle of an older generation, or else one that was not launched
-//!   lately. The driver is queried again if it is launched again. A driver before CUDA 12.3 cannot
-//!   return names of functions, so there a replaced function stays without a name.
+//! unknown kernel is known too. A handle may be reused after its module was unloaded or its context
+//! destroyed. Each of these events starts a new *generation*, and handles of older generations are
+//! identified again. Every table is bounded. When it is full:
+//! - Handles (65 536): replaces a handle of an older generation, or else one that was not
+//!   launched lately. The driver is queried again if it is launched again. A driver before CUDA
+//!   12.3 cannot return names of functions, so there a replaced function stays without a name.
 //! - Shapes (32 768): replaces a shape that was not launched lately ([`crate::platform::memo`]),
 //!   which is judged again when it is launched again.
 //! - Names (65 536) and identities (32 768): a kernel with a further name is judged by its blocks

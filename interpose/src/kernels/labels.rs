@@ -1,14 +1,10 @@
-//! Labels: which operator a thread is in while it launches.
-//!
-//! A call of cuBLAS, cuBLASLt or cuDNN is an *operator* ([`abi::OPERATORS`]). During the call, its
-//! thread's launches carry its *label*: the operator's name, sizes, batch, layout and number
-//! format. One kernel serves products of all sizes in the same launch shape, so the label is part
-//! of the look-up key if the profile knows operators. The class that follows from the sizes is used
-//! in any case.
-//!
-//! Each label is kept once, in a fixed-size table that forgets labels not used lately
-//! ([`crate::platform::memo`]). If used again it is another label, with new look-ups of its
-//! launches.
+//! Labels: which operator a thread is in while it launches. A call of cuBLAS, cuBLASLt or cuDNN is
+//! an *operator* ([`abi::OPERATORS`]). During the call, its thread's launches carry its *label*:
+//! the operator's name, sizes, batch, layout and number format. One kernel serves products of all
+//! sizes in the same launch shape, so the label is part of the look-up key if the profile knows
+//! operators. The class that follows from the sizes is used in any case. Each label is kept once,
+//! in a fixed-size table that forgets labels not used lately ([`crate::platform::memo`]). If used
+//! again it is another label, with new look-ups of its launches.
 
 use core::cell::Cell;
 use core::fmt;

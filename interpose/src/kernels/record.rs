@@ -1,17 +1,14 @@
 //! The record of this process for `pillion profile record`: an entry for each kernel and shape, in
-//! a file that outlives the process ([`protocol::recording`]).
+//! a file that outlives the process ([`protocol::recording`]). Only in a process that is recorded
+//! ([`Record::open`]); clients of other processes have a clear flag. [`crate::progress::recorder`]
+//! decides what is counted and measured. The file gets memory in pieces of [`PIECE_BYTES`] before
+//! the mapping is touched there: an application never gets a SIGBUS because a file system is full.
+//! A part of the file system stays free ([`FREE_SHARE`]), so that others do not either: the workers
+//! of a job meet in `/dev/shm`.
 //!
-//! Only in a process that is recorded ([`Record::open`]); clients of other processes have a clear
-//! flag. [`crate::progress::recorder`] decides what is counted and measured.
-//!
-//! The file gets memory in pieces of [`PIECE_BYTES`] before the mapping is touched there: an
-//! application never gets a SIGBUS because a file system is full. A part of the file system stays
-//! free ([`FREE_SHARE`]), so that others do not either: the workers of a job meet in `/dev/shm`.
-//!
-//! The file is locked (flock(2)) while the process has it open; an unlocked file grows no more.
-//!
-//! No launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end
-//! the process, at any instruction. Entries are found and made by atomics, so that every launch is
+//! The file is locked (flock(2)) while the process has it open; an unlocked file grows no more. No
+//! launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end the
+//! process, at any instruction. Entries are found and made by atomics, so that every launch is
 //! counted; locks are only tried, and a duration may be lost there.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -129,9 +126,7 @@ impl Described {
 
 impl Record {
     /// Begins a record in a folder.
-    ///
     /// # Errors
-    ///
     /// The file cannot be made, or the file system has too little room; no file is left then.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let size = size_of::<RecordPage>();

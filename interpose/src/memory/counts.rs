@@ -1,8 +1,7 @@
-//! Counts of memory and copies, made when the driver has agreed.
-//!
-//! Device memory and pinned host memory are separate. A copy counts in the direction that its entry
-//! point or descriptor names, and as "other" where the driver determines it. Zero bytes are no
-//! copy. Work on a capturing stream is recorded, not done, and not counted here.
+//! Counts of memory and copies, made when the driver has agreed. Device memory and pinned host
+//! memory are separate. A copy counts in the direction that its entry point or descriptor names,
+//! and as "other" where the driver determines it. Zero bytes are no copy. Work on a capturing
+//! stream is recorded, not done, and not counted here.
 
 use abi::types::{CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmemorytype, CUresult};
 use protocol::pages::Counter;

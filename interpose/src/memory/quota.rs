@@ -1,8 +1,7 @@
-//! This process's memory on each device, and whether it may have more.
-//!
-//! Every way to obtain device memory is charged once, before the driver is called, and given back
-//! when the driver has refused or freed it ([`protocol::ledger`]). Over the quota the answer is out
-//! of memory, and the driver is not called: frameworks then empty their caches and try again.
+//! This process's memory on each device, and whether it may have more. Every way to obtain device
+//! memory is charged once, before the driver is called, and given back when the driver has refused
+//! or freed it ([`protocol::ledger`]). Over the quota the answer is out of memory, and the driver
+//! is not called: frameworks then empty their caches and try again.
 //!
 //! | memory | charged | module |
 //! |---|---|---|

@@ -1,5 +1,4 @@
 //! The library's settings: environment variables, read once, when CUDA is first touched.
-//!
 //! - `PILLION_CLASS`: `high-priority` or `best-effort`. Class of the job; best-effort if not set.
 //! - `PILLION_MEMORY`: `10GiB`, `40%`, `unlimited`. The job's quota on each device; see [`quotas`].
 //! - `PILLION_PROFILE`: file with the profile of the job's kernels.
@@ -17,12 +16,12 @@
 //!   [`protocol::slo`].
 //! - `PILLION_COMPUTE`: `30%`. Cap on a best-effort job's share of the GPU's time; see
 //!   [`protocol::compute`].
-//! - `PILLION_RESTARTABLE`: `70`. A supervisor restarts the best-effort job when it ends; the value
-//!   is the share of the SMs it was started with, per cent.
+//! - `PILLION_RESTARTABLE`: `70`. A supervisor restarts the best-effort job when it ends; the
+//!   value is the share of the SMs it was started with, per cent.
 //! - `CUDA_DEVICE_SM_LIMIT`: `30`; `0`, or 100 and more, is no cap. HAMi's name for
 //!   `PILLION_COMPUTE`, used where that is not set.
-//! - `PILLION_DRAIN_MS`: 0 to 60000. Longest wait for work in flight when a signal ends the process
-//!   or it exits; 2000 if not set, 0: none.
+//! - `PILLION_DRAIN_MS`: 0 to 60000. Longest wait for work in flight when a signal ends the
+//!   process or it exits; 2000 if not set, 0: none.
 //! - `PILLION_DISABLE`: not empty, not `0`. Forward everything, do nothing.
 //! - `PILLION_TEST_PANIC`: a symbol. For tests: its hook panics before each call.
 //!

@@ -1,13 +1,9 @@
-//! Finds a function of libc without calling libc.
-//!
-//! We export `dlsym` and its kin, so asking them for libc's own leads back to us, or to another
-//! interposer. Instead we read the symbol tables of the loaded objects, as the dynamic linker does:
-//! the program's auxiliary vector leads to its dynamic section, and that to the dynamic linker's
-//! list of objects (`DT_DEBUG`, made for debuggers).
-//!
-//! Only `getauxval` is called: a program's own `dl_iterate_phdr` may call `dlsym`. No lock is
-//! needed: objects loaded before the program began, such as libc, stay at the front of the list for
-//! good.
+//! Finds a function of libc without calling libc. We export `dlsym` and its kin, so asking them for
+//! libc's own leads back to us, or to another interposer. Instead we read the symbol tables of the
+//! loaded objects, as the dynamic linker does: the program's auxiliary vector leads to its dynamic
+//! section, and that to the dynamic linker's list of objects (`DT_DEBUG`, made for debuggers). Only
+//! `getauxval` is called: a program's own `dl_iterate_phdr` may call `dlsym`. No lock is needed:
+//! objects loaded before the program began, such as libc, stay at the front of the list for good.
 
 #![expect(unsafe_code, reason = "reads the tables of loaded files")]
 
@@ -207,7 +203,6 @@ fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
 }
 
 /// The first object in the dynamic linker's list: the program.
-///
 /// # Safety
 /// None of its own: it reads what the kernel and the dynamic linker have put there.
 unsafe fn first_object() -> Option<*const Object> {
@@ -232,7 +227,6 @@ unsafe fn first_object() -> Option<*const Object> {
 }
 
 /// The value of the first entry with that tag.
-///
 /// # Safety
 /// `dynamic` is a dynamic section, which ends with `DT_NULL`.
 unsafe fn entry(dynamic: *const Dynamic, tag: usize) -> Option<usize> {
@@ -274,7 +268,6 @@ impl Symbols {
     }
 
     /// The address of function `name`, if this object defines it.
-    ///
     /// # Safety
     /// The tables are those of a loaded object.
     unsafe fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
@@ -284,7 +277,6 @@ impl Symbols {
     }
 
     /// The symbol of function `name`, if this object defines it.
-    ///
     /// # Safety
     /// The tables are those of a loaded object.
     unsafe fn find(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
@@ -299,7 +291,6 @@ impl Symbols {
     }
 
     /// Searches the older table, whose second word is the number of symbols.
-    ///
     /// # Safety
     /// As [`Self::find`].
     unsafe fn find_by_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
@@ -315,7 +306,6 @@ impl Symbols {
     /// Searches the newer table: four words, a filter of `filter_words` 64-bit words, the first
     /// symbol of each bucket, and a hash for each symbol from `first` on, whose lowest bit ends a
     /// bucket.
-    ///
     /// # Safety
     /// As [`Self::find`].
     unsafe fn find_by_gnu_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
@@ -349,7 +339,6 @@ impl Symbols {
     }
 
     /// Symbol `at`, if it is the function `name` and defined here.
-    ///
     /// # Safety
     /// As [`Self::find`], and there is a symbol `at`.
     unsafe fn symbol_if(&self, at: usize, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
@@ -375,7 +364,6 @@ impl Symbols {
 
 /// Whether a NUL-terminated text is `name`. Reads byte by byte and volatile, so that the compiler
 /// makes no call of `strlen` or `memcmp`: a program may define its own, which look up libc's.
-///
 /// # Safety
 /// `text` ends in NUL.
 unsafe fn is_text(text: *const c_char, name: &CStr) -> bool {

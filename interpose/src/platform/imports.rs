@@ -1,16 +1,12 @@
-//! Weak imports: functions that not every C library has.
-//!
-//! A job starts programs of every kind, some linked with another C library than CUDA's (mostly
-//! musl). Their dynamic linker preloads us as well, and ends the program if a symbol that we need
-//! is missing. Functions that only glibc has are therefore referenced weakly: if missing, their
-//! address is null, and the code here answers instead. None is needed before a program touches
-//! CUDA, which such programs cannot.
-//!
-//! `build.rs` makes the linker (`--wrap`) redirect every reference to `x`, also in the standard
-//! library and in GCC's unwinder, to `__wrap_x` here; `__real_x` is libc's.
-//!
-//! - `__tls_get_addr`: thread-locals. In glibc it is part of the dynamic linker, a separate library
-//!   that others do not have. Every dynamic linker has the function.
+//! Weak imports: functions that not every C library has. A job starts programs of every kind, some
+//! linked with another C library than CUDA's (mostly musl). Their dynamic linker preloads us as
+//! well, and ends the program if a symbol that we need is missing. Functions that only glibc has
+//! are therefore referenced weakly: if missing, their address is null, and the code here answers
+//! instead. None is needed before a program touches CUDA, which such programs cannot. `build.rs`
+//! makes the linker (`--wrap`) redirect every reference to `x`, also in the standard library and in
+//! GCC's unwinder, to `__wrap_x` here; `__real_x` is libc's.
+//! - `__tls_get_addr`: thread-locals. In glibc it is part of the dynamic linker, a separate
+//!   library that others do not have. Every dynamic linker has the function.
 //! - `_dl_find_object`: unwinding a panic, since glibc 2.35. If missing: -1, not found; a panic
 //!   aborts.
 //! - `__register_atfork`: learning of forks; `pthread_atfork` calls it. If missing: an error, and

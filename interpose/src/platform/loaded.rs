@@ -1,7 +1,6 @@
-//! Files that the dynamic linker has loaded, and the symbols they define.
-//!
-//! Nothing is loaded here: a file is opened only if the process has it already. The linker takes
-//! its locks and may allocate, so none of this is for the launch path.
+//! Files that the dynamic linker has loaded, and the symbols they define. Nothing is loaded here: a
+//! file is opened only if the process has it already. The linker takes its locks and may allocate,
+//! so none of this is for the launch path.
 
 #![expect(
     unsafe_code,

@@ -1,10 +1,9 @@
-//! libc's own loader functions, and how our versions fall through to them.
-//!
-//! `dlsym` and its kin identify their caller by the return address: `RTLD_NEXT`, `RTLD_DEFAULT`,
-//! the search paths (`DT_RPATH`, `$ORIGIN`) and the namespace depend on it. So for symbols that are
-//! not ours, our version does not call libc's but jumps to it, with stack and arguments unchanged.
-//! A wrapper that calls makes another interposer find itself, for ever (notes on the field:
-//! HAMi-core #315, reproduced with a `getenv` interposer).
+//! libc's own loader functions, and how our versions fall through to them. `dlsym` and its kin
+//! identify their caller by the return address: `RTLD_NEXT`, `RTLD_DEFAULT`, the search paths
+//! (`DT_RPATH`, `$ORIGIN`) and the namespace depend on it. So for symbols that are not ours, our
+//! version does not call libc's but jumps to it, with stack and arguments unchanged. A wrapper that
+//! calls makes another interposer find itself, for ever (notes on the field: HAMi-core #315,
+//! reproduced with a `getenv` interposer).
 
 #![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
 

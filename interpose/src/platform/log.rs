@@ -1,8 +1,6 @@
-//! The library's log, on the application's standard error.
-//!
-//! One line, one `write`, always beginning with "pillion: ", so that it can be distinguished from
-//! the application's output and is not split by it. Nothing is allocated and no lock is taken: a
-//! line may be written from a panic.
+//! The library's log, on the application's standard error. One line, one `write`, always beginning
+//! with "pillion: ", so that it can be distinguished from the application's output and is not split
+//! by it. Nothing is allocated and no lock is taken: a line may be written from a panic.
 
 use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,8 @@
 //! A fixed-size cache table without locks or allocation. A full table replaces an entry that was
-//! not used lately.
-//!
-//! Shapes of launches ([`crate::kernels`]) and labels ([`crate::kernels::labels`]) are kept in such
-//! tables. A program that meets new shapes for ever (a server that sees every sequence length)
-//! fills any table. If it kept its old entries, every launch of a new shape would pay for a search
-//! of the profile and for calls to the driver, for the rest of the program's life.
+//! not used lately. Shapes of launches ([`crate::kernels`]) and labels ([`crate::kernels::labels`])
+//! are kept in such tables. A program that meets new shapes for ever (a server that sees every
+//! sequence length) fills any table. If it kept its old entries, every launch of a new shape would
+//! pay for a search of the profile and for calls to the driver, for the rest of the program's life.
 //!
 //! **Place.** A key may lie at [`WINDOW`] consecutive places, from the place that it hashes to. A
 //! new key takes the first empty place, or else the first place whose entry was not used lately.
@@ -24,9 +22,7 @@
 //! the entry, which grows with each replacement. A writer marks the entry [`FILLING`]; readers skip
 //! it. Generations have 16 bits: a reader would return a torn entry if its place were replaced
 //! exactly 65 536 times between its two loads of the state, which takes as many new keys of one
-//! window.
-//!
-//! The model checker runs this source (`client/tests/interleavings.rs`).
+//! window. The model checker runs this source (`client/tests/interleavings.rs`).
 
 use protocol::sync::{AtomicU64, Ordering, SeqLock};
 

@@ -1,6 +1,5 @@
-//! The process's phase, from not having touched CUDA to being a client of daemons.
-//!
-//! Only [`crate::daemon::lifecycle`] changes it.
+//! The process's phase, from not having touched CUDA to being a client of daemons. Only
+//! [`crate::daemon::lifecycle`] changes it.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -1,6 +1,5 @@
-//! Keeps the three standard descriptors for the application, also where it has closed them.
-//!
-//! A descriptor gets the lowest free number. A process without standard output that touches CUDA
+//! Keeps the three standard descriptors for the application, also where it has closed them. A
+//! descriptor gets the lowest free number. A process without standard output that touches CUDA
 //! would get our connection as its standard output and print into it; during the attach, it would
 //! print into shared pages. So while we open something, the closed ones of the three are occupied.
 

@@ -1,5 +1,4 @@
 //! The set of keys under the library's tables: fixed size, open addressing, no lock, no allocation.
-//!
 //! A key is a handle or another non-zero number. Its place is one of at most [`PROBES_MAX`] places
 //! from where it hashes to; if others take all of them, the table is full for that key. The user
 //! then treats the thing as unknown, or replaces another key ([`Keys::replace`]). Values lie in

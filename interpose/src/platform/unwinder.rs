@@ -1,13 +1,10 @@
-//! The unwinder for our panics, and for threads that end inside a hook.
-//!
-//! A thread that is cancelled inside the driver unwinds through our frames. glibc does that with
-//! `libgcc_s.so.1`, which it opens on first use. Our frames must then call *that* library: another
-//! unwinder, an archive linked into us, does not understand its state and ends the process. But a
-//! dependency on that library costs every process 0.1 ms, whether it touches CUDA or not.
-//!
-//! So we open it on first use, too; `build.rs` makes the linker (`--wrap`) redirect every
-//! `_Unwind_…` to a jump here. Where there is no such library no thread can be cancelled, and the
-//! unwinder linked into us suffices.
+//! The unwinder for our panics, and for threads that end inside a hook. A thread that is cancelled
+//! inside the driver unwinds through our frames. glibc does that with `libgcc_s.so.1`, which it
+//! opens on first use. Our frames must then call *that* library: another unwinder, an archive
+//! linked into us, does not understand its state and ends the process. But a dependency on that
+//! library costs every process 0.1 ms, whether it touches CUDA or not. So we open it on first use,
+//! too; `build.rs` makes the linker (`--wrap`) redirect every `_Unwind_…` to a jump here. Where
+//! there is no such library no thread can be cancelled, and the unwinder linked into us suffices.
 
 #![expect(
     unsafe_code,

@@ -1,8 +1,7 @@
-//! This process's accounts of the memory it holds, one for each device.
-//!
-//! An account is a slot in its job's ledger where a daemon keeps one. Where none does and the job
-//! has a quota, the account is this process's own ([`open_local`]): memory fails closed. Each has a
-//! lock, held for a few dozen instructions. [`crate::memory::quota`] decides what is charged when.
+//! This process's accounts of the memory it holds, one for each device. An account is a slot in its
+//! job's ledger where a daemon keeps one. Where none does and the job has a quota, the account is
+//! this process's own ([`open_local`]): memory fails closed. Each has a lock, held for a few dozen
+//! instructions. [`crate::memory::quota`] decides what is charged when.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};

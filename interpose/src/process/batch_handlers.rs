@@ -1,7 +1,6 @@
-//! The program's functions that are called with the wanted batch ([`crate::process::batches`]).
-//!
-//! The caller never waits for the table's lock, because a thread that a signal has stopped may hold
-//! it for good. A thread that changes the table wakes the caller when it is done.
+//! The program's functions that are called with the wanted batch ([`crate::process::batches`]). The
+//! caller never waits for the table's lock, because a thread that a signal has stopped may hold it
+//! for good. A thread that changes the table wakes the caller when it is done.
 
 #![expect(unsafe_code, reason = "functions of the program cross threads")]
 

@@ -1,11 +1,9 @@
-//! Which batches the program can take, and which its daemon wants ([`protocol::batches`]).
-//!
-//! As with marks ([`crate::process::marks`]) only high-priority clients matter. A range is kept in
-//! the client's page, so that every later daemon knows it. A process with several devices states it
-//! to the daemon of each, and follows the first of them that wants a batch.
-//!
-//! Reading the wanted batch takes some loads: no lock, no memory, no system call. A program can
-//! also give a function, which the client's helper thread calls when another batch is wanted.
+//! Which batches the program can take, and which its daemon wants ([`protocol::batches`]). As with
+//! marks ([`crate::process::marks`]) only high-priority clients matter. A range is kept in the
+//! client's page, so that every later daemon knows it. A process with several devices states it to
+//! the daemon of each, and follows the first of them that wants a batch. Reading the wanted batch
+//! takes some loads: no lock, no memory, no system call. A program can also give a function, which
+//! the client's helper thread calls when another batch is wanted.
 
 #![expect(unsafe_code, reason = "functions of the program are called")]
 

@@ -1,12 +1,10 @@
-//! The devices of this process, and its client for each.
-//!
-//! There is a daemon per device, so a process that uses several devices is a client of several
-//! daemons, each with its own pages, helper thread and connection. A device is noted when a context
-//! is first seen on it, and settled once: it has a client for good, or is unmanaged for good. A
-//! client whose daemon has gone moves to the next daemon ([`crate::daemon::reattach`]).
-//!
-//! With one known device its client is found with two loads. With more, a call that does not imply
-//! a device (a stream does) belongs to the calling thread's current device: the driver is asked.
+//! The devices of this process, and its client for each. There is a daemon per device, so a process
+//! that uses several devices is a client of several daemons, each with its own pages, helper thread
+//! and connection. A device is noted when a context is first seen on it, and settled once: it has a
+//! client for good, or is unmanaged for good. A client whose daemon has gone moves to the next
+//! daemon ([`crate::daemon::reattach`]). With one known device its client is found with two loads.
+//! With more, a call that does not imply a device (a stream does) belongs to the calling thread's
+//! current device: the driver is asked.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Mutex;

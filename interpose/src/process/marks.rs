@@ -1,10 +1,9 @@
-//! The program's marks of its requests: when one begins and ends, and its latency target.
-//!
-//! Only a high-priority client's requests matter, so in any other process nothing begins. The same
-//! holds before the first context is created, and in a child of a process that has one, which uses
-//! no CUDA: there is no client then ([`crate::process::clients`]). A client without a daemon keeps
-//! its requests and reports them to none. A process with several devices reports to the daemon of
-//! each, because the devices that a request uses are not known when it begins.
+//! The program's marks of its requests: when one begins and ends, and its latency target. Only a
+//! high-priority client's requests matter, so in any other process nothing begins. The same holds
+//! before the first context is created, and in a child of a process that has one, which uses no
+//! CUDA: there is no client then ([`crate::process::clients`]). A client without a daemon keeps its
+//! requests and reports them to none. A process with several devices reports to the daemon of each,
+//! because the devices that a request uses are not known when it begins.
 //!
 //! **Cost.** A mark takes no lock and no memory, and makes no system call (except for a thread's
 //! first record, as for a launch): it costs a place in a table, a clock read, and a record in the

@@ -1,6 +1,5 @@
-//! Reports the first error after which a process gets no more work done, in its client page.
-//!
-//! One atomic, no system call: the daemon polls it. The application gets the driver's result.
+//! Reports the first error after which a process gets no more work done, in its client page. One
+//! atomic, no system call: the daemon polls it. The application gets the driver's result.
 
 use abi::types::CUresult;
 use client::ending;

@@ -1,8 +1,7 @@
-//! Completion as shown by the application's own waits.
-//!
-//! A mark is taken before the driver's call and completed after its success: launches in between
-//! may still run. Only the driver's guarantees are used: a stream's synchronisation completes that
-//! stream alone, even the legacy stream's, which usually completes others too.
+//! Completion as shown by the application's own waits. A mark is taken before the driver's call and
+//! completed after its success: launches in between may still run. Only the driver's guarantees are
+//! used: a stream's synchronisation completes that stream alone, even the legacy stream's, which
+//! usually completes others too.
 
 use abi::types::{CUcontext, CUevent};
 use client::completion;

@@ -1,10 +1,7 @@
-//! The contexts of this process, and their devices.
-//!
-//! Nearly every process has one context, and then the launch path reads one word here. With
-//! several, the stream handles that every context has (the default streams) must be distinguished.
-//!
-//! Reading takes no lock. Creating or destroying a context takes one while it searches a small
-//! table.
+//! The contexts of this process, and their devices. Nearly every process has one context, and then
+//! the launch path reads one word here. With several, the stream handles that every context has
+//! (the default streams) must be distinguished. Reading takes no lock. Creating or destroying a
+//! context takes one while it searches a small table.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

@@ -1,6 +1,5 @@
-//! Times kernels with CUPTI, NVIDIA's library for profilers, in a process that is recorded.
-//!
-//! CUPTI reports when each kernel, also in graphs, began and ended on the GPU
+//! Times kernels with CUPTI, NVIDIA's library for profilers, in a process that is recorded. CUPTI
+//! reports when each kernel, also in graphs, began and ended on the GPU
 //! (`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`, which does not serialise kernels). It requests buffers
 //! ([`Told`]), fills them with records and returns them; each record goes to the entry of the same
 //! name, shape and device. The hooks count launches as always.
@@ -18,9 +17,8 @@
 //! **Getting records.** A helper thread asks every 100 ms for buffers whose records are complete
 //! (`cuptiActivityFlushAll`), so that a killed job leaves most of its records. A normal exit asks
 //! once for all, in a thread that it waits for at most [`LAST_NS`]: CUPTI may be gone by then. The
-//! record states how many launches were not timed.
-//!
-//! Sources: CUPTI's public headers (see `kernels/record/activity.rs`) and its documentation.
+//! record states how many launches were not timed. Sources: CUPTI's public headers (see
+//! `kernels/record/activity.rs`) and its documentation.
 
 #![expect(
     unsafe_code,

@@ -1,9 +1,7 @@
-//! The application's events: the stream and mark that each was recorded behind.
-//!
-//! An application that waits for its event shows, at no cost, that everything before it is
-//! complete. An event that is not in the table, because it is full or was recorded in a capture,
-//! shows nothing. Nor does one shared between processes: another process may have recorded it
-//! since.
+//! The application's events: the stream and mark that each was recorded behind. An application that
+//! waits for its event shows, at no cost, that everything before it is complete. An event that is
+//! not in the table, because it is full or was recorded in a capture, shows nothing. Nor does one
+//! shared between processes: another process may have recorded it since.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

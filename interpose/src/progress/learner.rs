@@ -1,11 +1,9 @@
-//! The helper thread learns how long best-effort kernels take, from when they were seen complete.
-//!
-//! A profile may be wrong, of another GPU, or absent, but the expected duration is what bounds
+//! The helper thread learns how long best-effort kernels take, from when they were seen complete. A
+//! profile may be wrong, of another GPU, or absent, but the expected duration is what bounds
 //! best-effort work. So the observed duration replaces it: for each kernel and shape
 //! ([`crate::kernels`]) and for each executable graph ([`crate::kernels::graphs`]), which share one
 //! range of *numbers*. [`policy::durations`] derives durations from observations; this module
 //! observes:
-//!
 //! - A launch writes mark, number, time and epoch of an accepted launch into the stream's log.
 //! - At each poll, a reached event means that everything up to its mark is complete by now. An
 //!   event not reached means that the work before it was incomplete when queried. If a launch went
@@ -31,10 +29,8 @@
 //! owner.
 //!
 //! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time,
-//! which costs best-effort work something and high-priority work nothing.
-//!
-//! Bounds: streams with a log in [`STREAMS`]; [`policy::durations::LAUNCHES_MAX`] in flight on
-//! each.
+//! which costs best-effort work something and high-priority work nothing. Bounds: streams with a
+//! log in [`STREAMS`]; [`policy::durations::LAUNCHES_MAX`] in flight on each.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;

@@ -1,6 +1,5 @@
-//! Records a best-effort job's launches and their durations (`pillion profile record`).
-//!
-//! Every accepted launch is counted. Some are *timed*: the launching thread records an event in the
+//! Records a best-effort job's launches and their durations (`pillion profile record`). Every
+//! accepted launch is counted. Some are *timed*: the launching thread records an event in the
 //! launch's own stream just before the launch, and one just after it, in the same call of the
 //! application. The helper thread reads the events when they were reached.
 //!
@@ -38,9 +37,7 @@
 //!
 //! **How many.** The first of each kernel and shape, one in four until [`FIRST`] were timed, then
 //! one in 32, at random ([`Due`]). Pairs are bounded ([`crate::kernels::record::Pairs`]). A pair
-//! costs about as much as the launch.
-//!
-//! No thread waits for another: see [`crate::kernels::record`].
+//! costs about as much as the launch. No thread waits for another: see [`crate::kernels::record`].
 
 use core::sync::atomic::Ordering;
 

@@ -1,13 +1,9 @@
-//! How Pillion may learn that a stream's work is complete: one rule per kind of stream.
-//!
-//! An event orders. It waits for everything that the stream waits for; later work of the stream,
-//! and every synchronisation with it, wait for the event. In the legacy stream it is a barrier for
-//! all blocking streams of the context. So **nothing of ours may add an edge to the transitive
-//! order of the application's work**, and nothing of ours is put into a high-priority client's
-//! streams.
-//!
-//! For a best-effort client while gated:
-//!
+//! How Pillion may learn that a stream's work is complete: one rule per kind of stream. An event
+//! orders. It waits for everything that the stream waits for; later work of the stream, and every
+//! synchronisation with it, wait for the event. In the legacy stream it is a barrier for all
+//! blocking streams of the context. So **nothing of ours may add an edge to the transitive order of
+//! the application's work**, and nothing of ours is put into a high-priority client's streams. For
+//! a best-effort client while gated:
 //! - Non-blocking or green stream: an event, by any thread. No other stream waits for it.
 //! - Blocking stream: an event, by a thread that launches on the stream. A later one would stand
 //!   behind legacy work that came in between, and a synchronisation with the stream would wait for
@@ -21,20 +17,17 @@
 //!   have to share one.
 //! - Any, while a stream of the process is in capture: an event, by a thread that launches on a
 //!   stream outside of the capture. The legacy stream is left alone.
-//! - Any, in a context with more streams than hardware queues: no event. Streams that share a queue
-//!   wait for each other's events.
+//! - Any, in a context with more streams than hardware queues: no event. Streams that share a
+//!   queue wait for each other's events.
 //! - Any, behind so many operations that the queue may be full: no event. The call would block,
 //!   with a lock that other threads need.
 //!
 //! For a high-priority client: nothing. The application's own waits show completion; while
-//! best-effort work waits for a client that has been silent, the helper queries.
-//!
-//! Where no event is allowed the helper *queries* whether the stream is idle (`cuStreamQuery`
-//! enqueues nothing; for the legacy stream it covers all streams that it orders). Where that is not
-//! possible, or the stream is never idle, expected durations stand for completion of best-effort
-//! work.
-//!
-//! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
+//! best-effort work waits for a client that has been silent, the helper queries. Where no event is
+//! allowed the helper *queries* whether the stream is idle (`cuStreamQuery` enqueues nothing; for
+//! the legacy stream it covers all streams that it orders). Where that is not possible, or the
+//! stream is never idle, expected durations stand for completion of best-effort work. Sources: CUDA
+//! driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
 
 use protocol::recording::Why;

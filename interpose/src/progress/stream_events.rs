@@ -1,8 +1,7 @@
-//! Our own events, which show when a mark in a stream has been reached.
-//!
-//! Each slot has one event. A thread takes the event before it records or queries it, so the helper
-//! thread, a launching thread and a thread that destroys the stream never use the event, or the
-//! stream's handle, at once; [`client::slot_state`] has the order of taking slot and event.
+//! Our own events, which show when a mark in a stream has been reached. Each slot has one event. A
+//! thread takes the event before it records or queries it, so the helper thread, a launching thread
+//! and a thread that destroys the stream never use the event, or the stream's handle, at once;
+//! [`client::slot_state`] has the order of taking slot and event.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

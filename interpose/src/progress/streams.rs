@@ -1,17 +1,14 @@
-//! The streams of this process and their progress.
-//!
-//! Every stream with kernel launches has a *slot*, whose index identifies it to the daemon. A slot
-//! counts launched and completed work in one unit: high-priority clients count launches (*sequence
-//! numbers*, from 1), best-effort clients expected ns. A position in that count is a *mark*.
-//! `issued` is the mark after the last launch that the driver accepted. Completing a mark completes
-//! all before it, as streams are ordered. Counts continue when a slot is given to another stream,
-//! so a mark is never reached twice.
+//! The streams of this process and their progress. Every stream with kernel launches has a *slot*,
+//! whose index identifies it to the daemon. A slot counts launched and completed work in one unit:
+//! high-priority clients count launches (*sequence numbers*, from 1), best-effort clients expected
+//! ns. A position in that count is a *mark*. `issued` is the mark after the last launch that the
+//! driver accepted. Completing a mark completes all before it, as streams are ordered. Counts
+//! continue when a slot is given to another stream, so a mark is never reached twice.
 //!
 //! A slot lives a little longer than its stream: work launched on a destroyed stream still runs, so
-//! the slot *drains* until its event reports the end ([`client::slot_state`]).
-//!
-//! Finding a slot takes no lock. Making one tries a lock a bounded number of times: a thread that
-//! does not get it launches without a slot this once.
+//! the slot *drains* until its event reports the end ([`client::slot_state`]). Finding a slot takes
+//! no lock. Making one tries a lock a bounded number of times: a thread that does not get it
+//! launches without a slot this once.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

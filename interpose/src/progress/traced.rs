@@ -1,11 +1,10 @@
 //! Reports of a client only while a trace is taken (`pillion trace`): best-effort launches, copies,
-//! and names of kernels.
-//!
-//! The records use the same rings as high-priority ones; a best-effort client pushes no others. A
-//! high-priority client reports its launches as always, but with their time ([`client::announce`]);
-//! [`client::completion`] reports a best-effort stream's progress. The launching thread reports the
-//! launch and the helper thread the names, so a launch never waits for a name. A launch is reported
-//! before the driver accepts it: a refused one is in the trace all the same.
+//! and names of kernels. The records use the same rings as high-priority ones; a best-effort client
+//! pushes no others. A high-priority client reports its launches as always, but with their time
+//! ([`client::announce`]); [`client::completion`] reports a best-effort stream's progress. The
+//! launching thread reports the launch and the helper thread the names, so a launch never waits for
+//! a name. A launch is reported before the driver accepts it: a refused one is in the trace all the
+//! same.
 
 use std::collections::{HashSet, VecDeque};
 

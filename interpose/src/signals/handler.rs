@@ -1,22 +1,20 @@
-//! SIGTERM and SIGINT to a process that would die of them: no work is left behind on the GPU.
-//!
-//! A process that dies with work in flight can take others with it under MPS (MuxFlow, section 5:
-//! 99 % of the errors that spread came from these two signals). So a client ends in two steps.
-//! First its launches are *frozen* and its work in flight drains; then it dies of the same signal,
-//! so that its parent sees the usual status.
+//! SIGTERM and SIGINT to a process that would die of them: no work is left behind on the GPU. A
+//! process that dies with work in flight can take others with it under MPS (MuxFlow, section 5: 99
+//! % of the errors that spread came from these two signals). So a client ends in two steps. First
+//! its launches are *frozen* and its work in flight drains; then it dies of the same signal, so
+//! that its parent sees the usual status.
 //!
 //! This holds only where the disposition is the default. A handler of the application is never
 //! wrapped: the kernel calls it, at once, with its own arguments, and launches stay possible for it
 //! (a checkpoint needs them). An ignored signal stays ignored. [`handle`] replaces only the
 //! default, and queries (`sigaction`, `signal` and their like, exported from here) return the
 //! default.
-//!
-//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal again
-//!    after `PILLION_DRAIN_MS`.
+//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal
+//!    again after `PILLION_DRAIN_MS`.
 //! 2. Each helper waits for its device (`cuCtxSynchronize`). The last one to finish ends the
 //!    process by the signal.
-//! 3. Meanwhile the thread that the signal hit stops at once if it is outside CUDA; all others stop
-//!    at the guard.
+//! 3. Meanwhile the thread that the signal hit stops at once if it is outside CUDA; all others
+//!    stop at the guard.
 //! 4. The timer's signal, or another one after a while, ends the process at once.
 //!
 //! The thread that the signal hit stops where it is, unless it is inside a CUDA call: there it may
@@ -535,7 +533,6 @@ fn thread_id() -> c_int {
 }
 
 /// The next `sigaction` after ours: libc's, or another interposer's.
-///
 /// # Safety
 /// As `sigaction`.
 unsafe fn sigaction_real(

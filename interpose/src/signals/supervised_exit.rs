@@ -1,7 +1,5 @@
 //! The supervised exit of this process, and the report that its time to drain is over with work in
-//! flight.
-//!
-//! Under MPS, a process that ends with work in flight can take others with it. A supervisor
+//! flight. Under MPS, a process that ends with work in flight can take others with it. A supervisor
 //! (`pillion stop`, the daemon) therefore sets a flag before it sends a signal
 //! ([`protocol::pages::ClientPage::seen_to_until_s`]). The process reports when its time to drain
 //! is over ([`ending::tell_overdue`]) and lives [`FROZEN_MS`] longer, in which MPS is asked to end

@@ -1,11 +1,10 @@
 //! Layers of long short-term memory, as cuDNN launches them: Appleyard et al., "Optimizing
-//! Performance of Recurrent Neural Networks on GPUs", 2016.
-//!
-//! One product for the inputs of all steps, whose four gates are columns of one matrix. Then for
-//! each step one product with what the step before put out, and one pass for the cell. Backward
-//! the same from the last step to the first, then one product for each tensor of weights over all
-//! steps. cuDNN may run products of different layers at once where both are small; that is left
-//! out, as a trace is one order of launches.
+//! Performance of Recurrent Neural Networks on GPUs", 2016. One product for the inputs of all
+//! steps, whose four gates are columns of one matrix. Then for each step one product with what the
+//! step before put out, and one pass for the cell. Backward the same from the last step to the
+//! first, then one product for each tensor of weights over all steps. cuDNN may run products of
+//! different layers at once where both are small; that is left out, as a trace is one order of
+//! launches.
 
 use super::List;
 use crate::network::Recurrent;

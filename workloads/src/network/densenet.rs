@@ -1,9 +1,7 @@
 //! DenseNet-201: Huang et al., "Densely Connected Convolutional Networks", 2017, Table 1, with
 //! bottlenecks and transitions that halve the channels ("DenseNet-BC"); as torchvision's
-//! `densenet201`.
-//!
-//! Normalisation and activation come before each convolution. Each layer of a block concatenates
-//! all features before it, and the block concatenates them once more at its end.
+//! `densenet201`. Normalisation and activation come before each convolution. Each layer of a block
+//! concatenates all features before it, and the block concatenates them once more at its end.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 

@@ -2,10 +2,9 @@
 //! Object Detection", 2021, as hustvl/YOLOS has it (`small`): a vision transformer whose sequence
 //! is the patches of one image of 512 x 864, for which its tables of positions are made, with a
 //! token for the class and 100 tokens for objects. That is 32 x 54 patches and 1829 tokens.
-//! Positions are added before the first layer and after all but the last.
-//!
-//! The 101 tokens that the network begins with are parameters, too: they come in with a
-//! concatenation, and are not counted (0.04 of 30.7 million).
+//! Positions are added before the first layer and after all but the last. The 101 tokens that the
+//! network begins with are parameters, too: they come in with a concatenation, and are not counted
+//! (0.04 of 30.7 million).
 
 use super::{Attention, Block, Convolution, Images, Layer, Network, Optimizer};
 

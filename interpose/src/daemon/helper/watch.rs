@@ -63,12 +63,11 @@ impl Watched {
     }
 }
 
-/// The time in which durations are learnt with nobody to protect.
-///
-/// For a program with known kernels 1 % of the time is enough to notice a change. With unknown
-/// kernels, windows take a tenth of the time as long as they teach of further kernels. A window
-/// that teaches nothing is too short: its launches end after it, behind earlier launches. Then the
-/// next one is longer. If the longest teaches nothing, nothing will, and it is 1 % again.
+/// The time in which durations are learnt with nobody to protect. For a program with known kernels
+/// 1 % of the time is enough to notice a change. With unknown kernels, windows take a tenth of the
+/// time as long as they teach of further kernels. A window that teaches nothing is too short: its
+/// launches end after it, behind earlier launches. Then the next one is longer. If the longest
+/// teaches nothing, nothing will, and it is 1 % again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     length_ns: u64,
@@ -365,12 +364,11 @@ impl Helper {
         Some(watched.end_ns(slot.issued()).max(now_ns + EARLIER_NS))
     }
 
-    /// When to query a stream that may have no event.
-    ///
-    /// The legacy stream, where PyTorch computes, while a thread waits at the gate: as soon and as
-    /// often as an event. That thread launches nothing that the query could delay, and best-effort
-    /// work waits for the answer. Otherwise when everything is expected to be complete, and at the
-    /// earliest [`EARLIER_NS`] after the last query.
+    /// When to query a stream that may have no event. The legacy stream, where PyTorch computes,
+    /// while a thread waits at the gate: as soon and as often as an event. That thread launches
+    /// nothing that the query could delay, and best-effort work waits for the answer. Otherwise
+    /// when everything is expected to be complete, and at the earliest [`EARLIER_NS`] after the
+    /// last query.
     fn ask_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let mark = slot.issued();
         if slot.kind() == Kind::Legacy && self.client.page.waiting.load(Ordering::SeqCst) != 0 {

@@ -1,10 +1,9 @@
-//! The driver behind the shim, which is itself the program's `libcuda.so.1`.
-//!
-//! The shim depends on the driver like any library on another (`DT_NEEDED`, written by
-//! `shim/build.rs`): the driver's file, or a link to it, is called [`DRIVER`] and lies beside the
-//! shim. So the dynamic linker loads both together, and a program finds in the driver every name
-//! that the shim does not define, even names that we have never heard of. Without a driver the shim
-//! does not load either, and the program gets the same error as without us.
+//! The driver behind the shim, which is itself the program's `libcuda.so.1`. The shim depends on
+//! the driver like any library on another (`DT_NEEDED`, written by `shim/build.rs`): the driver's
+//! file, or a link to it, is called [`DRIVER`] and lies beside the shim. So the dynamic linker
+//! loads both together, and a program finds in the driver every name that the shim does not define,
+//! even names that we have never heard of. Without a driver the shim does not load either, and the
+//! program gets the same error as without us.
 //!
 //! Conversely, names of hooks that this driver lacks are withdrawn as soon as both are loaded, so
 //! that `dlsym` does not find them. A program linked with such a name was bound before that, and

@@ -1,11 +1,8 @@
-//! Copies of one dimension, counted in the direction of their names.
-//!
-//! Of the forms that return when the copy is done, only those to the host also show completion: the
-//! host has the bytes, so earlier work on the stream is complete. A copy to the device may return
-//! once its source has been read, and copies within the device return at once (CUDA driver API,
-//! "API synchronization behavior").
-//!
-//! Large copies of best-effort clients wait like launches ([`launch::begin_copy`]).
+//! Copies of one dimension, counted in the direction of their names. Of the forms that return when
+//! the copy is done, only those to the host also show completion: the host has the bytes, so
+//! earlier work on the stream is complete. A copy to the device may return once its source has been
+//! read, and copies within the device return at once (CUDA driver API, "API synchronization
+//! behavior"). Large copies of best-effort clients wait like launches ([`launch::begin_copy`]).
 
 use core::ffi::{c_uint, c_void};
 

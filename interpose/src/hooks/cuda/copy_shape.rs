@@ -1,7 +1,6 @@
-//! Copies of two and three dimensions and in batches, counted by their descriptors.
-//!
-//! A descriptor is read once the driver has read it. For unified memory the driver finds out the
-//! direction, which is "other" here.
+//! Copies of two and three dimensions and in batches, counted by their descriptors. A descriptor is
+//! read once the driver has read it. For unified memory the driver finds out the direction, which
+//! is "other" here.
 
 use core::ffi::{c_ulonglong, c_void};
 use core::slice;
@@ -220,7 +219,6 @@ fn element_bytes(copy: &CUDA_MEMCPY3D_BATCH_OP) -> usize {
 }
 
 /// The application's array, if the driver succeeded with it.
-///
 /// # Safety
 /// `first` is null or the first of `count` values that a driver call which ended with `result` has
 /// read; they do not change while the slice is used.

@@ -20,7 +20,6 @@ hook! {
 macro_rules! resolver {
     ($name:ident($($more:ident: $type:ty)?)) => {
         /// The hook of this symbol.
-        ///
         /// # Safety
         /// As the driver's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -65,7 +64,6 @@ resolver!(cuGetProcAddress());
 resolver!(cuGetProcAddress_v2(status: *mut CUdriverProcAddressQueryResult));
 
 /// Replaces the driver's answer by the hook, if there is one.
-///
 /// # Safety
 /// `function` is where the driver stored its answer; `symbol` is null or ends in NUL.
 unsafe fn replace_answer(

@@ -195,7 +195,6 @@ hook! {
 
 /// Each is a launch on its own stream, and so on that stream's device. Launches beyond the number
 /// of clients pass unjudged.
-///
 /// # Safety
 /// `launches` is null or a list of `count` launches.
 unsafe fn begin_each(
@@ -270,7 +269,6 @@ fn request_of(config: &CUlaunchConfig, function: CUfunction, flavour: Flavour) -
 }
 
 /// Whether the launch may begin before its predecessor ends, or its successor before it ends.
-///
 /// # Safety
 /// `config` has `num_attrs` attributes.
 unsafe fn is_programmatic(config: &CUlaunchConfig) -> bool {
@@ -295,7 +293,6 @@ unsafe fn attributes_of(config: &CUlaunchConfig) -> &[CUlaunchAttribute] {
 
 /// The configuration with a priority, its attributes in `room`. `None`: unchanged, because it has a
 /// priority already, is cooperative, or has more attributes than there is room for.
-///
 /// # Safety
 /// `config` is null or valid, with `num_attrs` attributes.
 unsafe fn with_priority(

@@ -1,7 +1,6 @@
 //! Allocations and frees, charged to the job's quota ([`crate::memory::quota`]) and counted: device
-//! memory by the bytes requested, pinned host memory separately and not charged.
-//!
-//! A free is always passed on: the driver judges memory that we never saw allocated.
+//! memory by the bytes requested, pinned host memory separately and not charged. A free is always
+//! passed on: the driver judges memory that we never saw allocated.
 
 use core::ffi::{c_uint, c_void};
 

@@ -116,7 +116,6 @@ unsafe fn handle_enumerated(
 }
 
 /// The text of a name, if it is UTF-8.
-///
 /// # Safety
 /// `name` is null or ends in NUL.
 unsafe fn text<'a>(name: *const c_char) -> Option<&'a str> {

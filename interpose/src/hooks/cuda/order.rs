@@ -1,9 +1,7 @@
 //! Order between streams on the device: waits for events, for values in memory and for semaphores,
-//! and writes of such values.
-//!
-//! Nothing here launches a kernel or shows completion to the host; these hooks only see the call. A
-//! stream that waits for a value which never comes blocks only itself: its later work stays in
-//! flight.
+//! and writes of such values. Nothing here launches a kernel or shows completion to the host; these
+//! hooks only see the call. A stream that waits for a value which never comes blocks only itself:
+//! its later work stays in flight.
 
 use core::ffi::{c_uint, c_void};
 

@@ -1,5 +1,4 @@
 //! Physical memory and address space apart, memory shared with other processes and other APIs.
-//!
 //! `cuMemCreate` takes memory, of the device that its properties name; a mapping takes none. It
 //! needs no context on the calling thread, and neither do we.
 

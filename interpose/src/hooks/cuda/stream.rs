@@ -231,7 +231,6 @@ fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
 
 /// The priority asked for a managed stream, and the mapped one; `None` for another attribute, or an
 /// unmanaged stream.
-///
 /// # Safety
 /// `value` is null or valid.
 unsafe fn asked_priority(
@@ -287,7 +286,6 @@ fn handle_asked(stream: Stream, asked: c_int) {
 }
 
 /// Keeps the priority that was asked for, for later queries.
-///
 /// # Safety
 /// As [`stored`].
 unsafe fn handle_created(

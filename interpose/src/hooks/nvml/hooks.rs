@@ -1,8 +1,7 @@
-//! The hooks of NVML's functions, under their own names, and NVML's functions as we call them.
-//!
-//! A hook makes the real call with the application's arguments, returns its result, and changes
-//! only the outputs of a successful call: numbers of a structure of known form, and entries of a
-//! list, which only gets shorter. The forms are those of nvml.h. These functions are not CUDA entry
+//! The hooks of NVML's functions, under their own names, and NVML's functions as we call them. A
+//! hook makes the real call with the application's arguments, returns its result, and changes only
+//! the outputs of a successful call: numbers of a structure of known form, and entries of a list,
+//! which only gets shorter. The forms are those of nvml.h. These functions are not CUDA entry
 //! points, so they do not go through [`crate::dispatch::guard::pass`]; panics are caught and
 //! `errno` is kept in the same way.
 
@@ -76,7 +75,6 @@ macro_rules! hooks {
     ($($index:literal $name:ident($($argument:ident: $type:ty),*) then $show:ident($($given:expr),*);)*) => {
         $(
             /// The hook of this symbol.
-            ///
             /// # Safety
             /// As NVML's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -280,7 +278,6 @@ unsafe fn show_memory_v2(device: Device, told: *mut MemoryV2) {
 }
 
 /// Removes entries of other jobs' processes from a list; each entry begins with the process id.
-///
 /// # Safety
 /// `count` is null, or the length of `list`, which is null or was just written by NVML.
 unsafe fn show_own(device: Device, count: *mut c_uint, list: *mut c_void, entry_bytes: usize) {

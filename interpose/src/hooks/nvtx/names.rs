@@ -19,7 +19,6 @@ pub(super) struct Wide<'a>(Units<'a, u32>);
 
 impl Narrow<'_> {
     /// The string at that address; `None` for null.
-    ///
     /// # Safety
     /// It ends in zero, and does not change while this lives.
     pub(super) unsafe fn at(string: *const core::ffi::c_char) -> Option<Self> {
@@ -30,7 +29,6 @@ impl Narrow<'_> {
 
 impl Wide<'_> {
     /// The string at that address; `None` for null.
-    ///
     /// # Safety
     /// It ends in zero, and does not change while this lives.
     pub(super) unsafe fn at(string: *const u32) -> Option<Self> {

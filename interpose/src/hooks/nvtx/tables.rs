@@ -59,7 +59,6 @@ pub(super) enum Message<'a> {
 }
 
 /// The name of an event's range.
-///
 /// # Safety
 /// The event is the program's, as NVTX requires it, or null.
 #[inline]
@@ -83,7 +82,6 @@ pub(super) unsafe fn message<'a>(event: *const Event) -> Message<'a> {
 }
 
 /// Puts our functions into a module's tables. Returns whether it has such tables.
-///
 /// # Safety
 /// `get` is the module's function for that, called while its tables are being made.
 pub(super) unsafe fn fill(get: GetExportTable) -> bool {

@@ -1,8 +1,7 @@
-//! Descriptions of operators' calls, by the forms of `abi/operators.csv`.
-//!
-//! cuBLASLt and cuDNN take matrices and tensors by descriptors, which only their own functions can
-//! read. We call those functions with the application's arguments of the operator. Without these
-//! functions the label has only the name.
+//! Descriptions of operators' calls, by the forms of `abi/operators.csv`. cuBLASLt and cuDNN take
+//! matrices and tensors by descriptors, which only their own functions can read. We call those
+//! functions with the application's arguments of the operator. Without these functions the label
+//! has only the name.
 
 #![expect(unsafe_code, reason = "reads what the application's pointers point to")]
 

@@ -1,9 +1,7 @@
-//! The hooks of operators, made from the list in `abi`.
-//!
-//! Each is two functions. Programs are bound to the *export*, under the library's own name. It
-//! determines which library's function this call would have reached without us ([`sites::decide`])
-//! and jumps there, or, for the labelled library, to the *hook*, with unchanged arguments. `dlsym`
-//! gives the hook.
+//! The hooks of operators, made from the list in `abi`. Each is two functions. Programs are bound
+//! to the *export*, under the library's own name. It determines which library's function this call
+//! would have reached without us ([`sites::decide`]) and jumps there, or, for the labelled library,
+//! to the *hook*, with unchanged arguments. `dlsym` gives the hook.
 
 #![expect(
     unsafe_code,
@@ -71,7 +69,6 @@ macro_rules! operator_hooks {
 macro_rules! export {
     ($index:literal $name:ident) => {
         /// The export.
-        ///
         /// # Safety
         /// As the library's function.
         #[cfg(target_arch = "x86_64")]
@@ -114,7 +111,6 @@ macro_rules! export {
         }
 
         /// The export.
-        ///
         /// # Safety
         /// As the library's function.
         #[cfg(target_arch = "aarch64")]

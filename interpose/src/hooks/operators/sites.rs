@@ -1,26 +1,21 @@
-//! Determines which library's function a call of an operator reaches.
-//!
-//! Our exports come before every library's, of any version. A process may hold cuBLAS 12 and cuBLAS
-//! 13, and libraries that define functions of these names themselves (TensorFlow's load the real
-//! ones when first called). So each *call site* is bound once, as the dynamic linker would have
-//! bound it without us, to the first of these:
-//!
+//! Determines which library's function a call of an operator reaches. Our exports come before every
+//! library's, of any version. A process may hold cuBLAS 12 and cuBLAS 13, and libraries that define
+//! functions of these names themselves (TensorFlow's load the real ones when first called). So each
+//! *call site* is bound once, as the dynamic linker would have bound it without us, to the first of
+//! these:
 //! 1. the next definition after us in the whole program, if it is another interposer's or the
 //!    program's own;
-//! 2. the definition in the caller's own library or its dependencies (the real libraries' symbols
-//!    have versions, so that a caller of cuBLAS 12 is not bound to an earlier cuBLAS 13);
+//! 2. the definition in the caller's own library or its dependencies (the real libraries'
+//!    symbols have versions, so that a caller of cuBLAS 12 is not bound to an earlier cuBLAS 13);
 //! 3. the next definition after us;
 //! 4. the definition in a library loaded under the library's own name.
 //!
 //! If another interposer stands before us, only its own calls for the next definition come here,
-//! and they get that.
-//!
-//! Operators are labelled for one library of each kind, the first that is called: a function in
-//! that very file is called through its hook, any other directly. So no call ever reaches another
-//! library than without us.
-//!
-//! A site is found in a table without a lock. The first call of a site asks the dynamic linker,
-//! which takes its locks and may allocate, like the first call of any lazily bound function.
+//! and they get that. Operators are labelled for one library of each kind, the first that is
+//! called: a function in that very file is called through its hook, any other directly. So no call
+//! ever reaches another library than without us. A site is found in a table without a lock. The
+//! first call of a site asks the dynamic linker, which takes its locks and may allocate, like the
+//! first call of any lazily bound function.
 
 #![expect(
     unsafe_code,

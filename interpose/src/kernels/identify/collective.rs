@@ -1,11 +1,9 @@
-//! Collective communication kernels (NCCL, NVSHMEM), recognised by their names.
-//!
-//! A collective kernel spins on its GPU until its peers on other GPUs have begun, so a peer that
-//! waits at a gate makes the others spin. NCCL launches one only for two or more ranks, which are
-//! on different GPUs: a job that launches one uses several GPUs. NVSHMEM is assumed to do the same.
-//!
-//! The names are those in the `libnccl.so.2` of PyTorch 2.15 (`ncclDevKernel_…`,
-//! `ncclSymkDevKernel_…`), of older NCCL (`ncclKernel_AllReduce_RING_LL_Sum_float`) and of NVSHMEM
+//! Collective communication kernels (NCCL, NVSHMEM), recognised by their names. A collective kernel
+//! spins on its GPU until its peers on other GPUs have begun, so a peer that waits at a gate makes
+//! the others spin. NCCL launches one only for two or more ranks, which are on different GPUs: a
+//! job that launches one uses several GPUs. NVSHMEM is assumed to do the same. The names are those
+//! in the `libnccl.so.2` of PyTorch 2.15 (`ncclDevKernel_…`, `ncclSymkDevKernel_…`), of older NCCL
+//! (`ncclKernel_AllReduce_RING_LL_Sum_float`) and of NVSHMEM
 //! (`barrier_on_stream_kernel_threadgroup`, `alltoall_on_stream_kernel<…>`, `nvshmemi_proxy_…`).
 
 /// Prefixes of NVSHMEM's collective kernels; `_on_stream_kernel` comes later in the name.

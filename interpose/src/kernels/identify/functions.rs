@@ -1,9 +1,6 @@
-//! Function handles and their kernels.
-//!
-//! A handle is *named* when the application obtains it by name, and *identified* at its first
-//! launch, when the driver is queried: not earlier, because that may load its code.
-//!
-//! A full table replaces handles that were not used lately, by CLOCK as in
+//! Function handles and their kernels. A handle is *named* when the application obtains it by name,
+//! and *identified* at its first launch, when the driver is queried: not earlier, because that may
+//! load its code. A full table replaces handles that were not used lately, by CLOCK as in
 //! [`crate::platform::memo`]. A handle of an older generation counts as not used, because it must
 //! be identified again anyway. So a program that loads and unloads modules for ever finds room for
 //! its new handles in place of unloaded ones.

@@ -1,8 +1,7 @@
-//! Kernel identities: a name, and the resources of each thread and block.
-//!
-//! Two kernels may share a name (a run-time compiler calls each of its kernels `kernel`), and a
-//! reused handle may stand for another kernel of the same name. Registers and static shared memory,
-//! which decide how many blocks fit on an SM, distinguish such kernels.
+//! Kernel identities: a name, and the resources of each thread and block. Two kernels may share a
+//! name (a run-time compiler calls each of its kernels `kernel`), and a reused handle may stand for
+//! another kernel of the same name. Registers and static shared memory, which decide how many
+//! blocks fit on an SM, distinguish such kernels.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,11 +1,10 @@
-//! What was learnt of a number: its observed duration, and the generation that it belongs to.
-//!
-//! A number is a place in a table. A kernel's place is given to another kernel when the table is
-//! full and the first one was not used lately ([`crate::platform::memo`]). A graph's place is
-//! reused in the same way, or when the graph is destroyed, and changes its meaning when its nodes
-//! change. Launches of the first owner may be in flight then, and their durations must not count
-//! for the second. So each owner is a *generation* of the number, and duration and generation are
-//! one word: the learner writes a duration only if the generation is still that of the launch.
+//! What was learnt of a number: its observed duration, and the generation that it belongs to. A
+//! number is a place in a table. A kernel's place is given to another kernel when the table is full
+//! and the first one was not used lately ([`crate::platform::memo`]). A graph's place is reused in
+//! the same way, or when the graph is destroyed, and changes its meaning when its nodes change.
+//! Launches of the first owner may be in flight then, and their durations must not count for the
+//! second. So each owner is a *generation* of the number, and duration and generation are one word:
+//! the learner writes a duration only if the generation is still that of the launch.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

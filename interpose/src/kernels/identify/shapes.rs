@@ -1,6 +1,5 @@
-//! Launch shapes and their profile entries, so that the profile is searched once for each.
-//!
-//! The table forgets shapes that were not launched lately ([`crate::platform::memo`]). If launched
+//! Launch shapes and their profile entries, so that the profile is searched once for each. The
+//! table forgets shapes that were not launched lately ([`crate::platform::memo`]). If launched
 //! again, a forgotten shape is judged as on first sight, gets another number, and is learnt anew.
 
 use policy::{Class, Kernel};

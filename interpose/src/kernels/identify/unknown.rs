@@ -1,9 +1,8 @@
-//! The log line about kernels of unknown duration.
-//!
-//! It should name the kernel that takes the most time, but the durations are unknown. So it names
-//! the kernel with the most threads among those seen so far, and waits for [`SAID_AFTER`] launches
-//! of unknown kernels, or for the exit of the process. The helper logs it at its next poll, so that
-//! no launch makes a system call for it. On virtual time it is logged at the exit.
+//! The log line about kernels of unknown duration. It should name the kernel that takes the most
+//! time, but the durations are unknown. So it names the kernel with the most threads among those
+//! seen so far, and waits for [`SAID_AFTER`] launches of unknown kernels, or for the exit of the
+//! process. The helper logs it at its next poll, so that no launch makes a system call for it. On
+//! virtual time it is logged at the exit.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};

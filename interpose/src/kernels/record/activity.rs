@@ -1,10 +1,9 @@
-//! Reads CUPTI's records of kernels from a buffer that it has filled.
-//!
-//! Written from NVIDIA's public header `cupti_activity.h` of CUDA 11.8, 12.9 and 13.0 (wheels
-//! `nvidia-cuda-cupti-cu11` 11.8.87, `-cu12` 12.9.79, `nvidia-cuda-cupti` 13.0.85). A record is
-//! packed and aligned to eight bytes. `CUpti_ActivityKernel4` (CUDA 9) to `CUpti_ActivityKernel10`
-//! (CUDA 13) begin with the same fields at the same offsets up to the name, as a C compiler lays
-//! them out from these headers; [`KernelRecord`] is those. Later fields differ and are not read.
+//! Reads CUPTI's records of kernels from a buffer that it has filled. Written from NVIDIA's public
+//! header `cupti_activity.h` of CUDA 11.8, 12.9 and 13.0 (wheels `nvidia-cuda-cupti-cu11` 11.8.87,
+//! `-cu12` 12.9.79, `nvidia-cuda-cupti` 13.0.85). A record is packed and aligned to eight bytes.
+//! `CUpti_ActivityKernel4` (CUDA 9) to `CUpti_ActivityKernel10` (CUDA 13) begin with the same
+//! fields at the same offsets up to the name, as a C compiler lays them out from these headers;
+//! [`KernelRecord`] is those. Later fields differ and are not read.
 //!
 //! A buffer is not trusted: truncated records are not read, other kinds are skipped, and a step
 //! that does not lead forward ends the reading.

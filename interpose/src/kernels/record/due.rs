@@ -1,9 +1,8 @@
-//! When the next launch of a kernel, or of a graph, is timed.
-//!
-//! After the first ones about one in [`EVERY`], at random distances: in a program that launches a
-//! kernel in turn with different durations, a fixed distance would always time the same turn. The
-//! same bias arises where pairs of events are scarce: the launches that find one are those after a
-//! wait of the program. So a launch that finds none also picks the next attempt at random.
+//! When the next launch of a kernel, or of a graph, is timed. After the first ones about one in
+//! [`EVERY`], at random distances: in a program that launches a kernel in turn with different
+//! durations, a fixed distance would always time the same turn. The same bias arises where pairs of
+//! events are scarce: the launches that find one are those after a wait of the program. So a launch
+//! that finds none also picks the next attempt at random.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

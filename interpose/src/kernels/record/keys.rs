@@ -1,10 +1,8 @@
-//! Entries by CUPTI's description of a launch: the kernel's name, its shape and its device.
-//!
-//! CUPTI does not report the operator in which a kernel was launched. Where two entries differ only
-//! in that, its durations belong to neither, and both are *ambiguous*.
-//!
-//! The reader of CUPTI's records reads new entries first ([`Keys::read`]). So no launch waits here,
-//! and an entry is found to be ambiguous a moment after its first launch.
+//! Entries by CUPTI's description of a launch: the kernel's name, its shape and its device. CUPTI
+//! does not report the operator in which a kernel was launched. Where two entries differ only in
+//! that, its durations belong to neither, and both are *ambiguous*. The reader of CUPTI's records
+//! reads new entries first ([`Keys::read`]). So no launch waits here, and an entry is found to be
+//! ambiguous a moment after its first launch.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;

@@ -1,9 +1,7 @@
-//! The unread part of a record: pairs of events around launches.
-//!
-//! Each pair belongs to one thread at a time: the launching thread, none while it waits to be read,
-//! then the reading thread. No thread waits for another here. A thread that leaves in the middle of
-//! a launch takes its pair along, and one of the places of its stream.
-//! [`crate::progress::recorder`] uses the pairs.
+//! The unread part of a record: pairs of events around launches. Each pair belongs to one thread at
+//! a time: the launching thread, none while it waits to be read, then the reading thread. No thread
+//! waits for another here. A thread that leaves in the middle of a launch takes its pair along, and
+//! one of the places of its stream. [`crate::progress::recorder`] uses the pairs.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;

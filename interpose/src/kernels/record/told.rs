@@ -1,7 +1,6 @@
-//! The state of a process that CUPTI times: buffers, and how far CUPTI has reported.
-//!
-//! The buffers are few and made once. CUPTI may ask a launching thread for a buffer, so taking one
-//! is a few atomic operations. Where none is free CUPTI drops records and counts them.
+//! The state of a process that CUPTI times: buffers, and how far CUPTI has reported. The buffers
+//! are few and made once. CUPTI may ask a launching thread for a buffer, so taking one is a few
+//! atomic operations. Where none is free CUPTI drops records and counts them.
 
 #![expect(unsafe_code, reason = "lends memory to CUPTI by its address")]
 

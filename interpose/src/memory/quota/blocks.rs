@@ -1,8 +1,7 @@
-//! Allocations by address or handle: each one's charge and account.
-//!
-//! A block is removed before the driver frees it, because another thread may get the same address
-//! from then on, and restored if the driver refuses. Memory that we never saw allocated is not
-//! here, and freeing it gives nothing back.
+//! Allocations by address or handle: each one's charge and account. A block is removed before the
+//! driver frees it, because another thread may get the same address from then on, and restored if
+//! the driver refuses. Memory that we never saw allocated is not here, and freeing it gives nothing
+//! back.
 
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use std::collections::HashMap;

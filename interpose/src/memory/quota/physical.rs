@@ -1,7 +1,6 @@
 //! Physical memory without an address (`cuMemCreate`), charged from its creation until its last
-//! name and mapping are gone, when the driver frees it.
-//!
-//! Imported handles are not here: their memory is charged to its creator.
+//! name and mapping are gone, when the driver frees it. Imported handles are not here: their memory
+//! is charged to its creator.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

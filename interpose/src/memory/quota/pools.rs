@@ -1,21 +1,16 @@
 //! Memory from pools, and of graphs, charged by what the pool, or the graphs of a device, have
-//! *reserved*.
-//!
-//! Only the driver knows when a pool grows and when it gives memory back. So before an allocation
-//! we charge the pool's greatest possible need for it, and afterwards query the pool. Meanwhile
-//! other threads may be in the driver with the same pool. At every moment
-//!
-//! > reserved ≤ charged + advance charges of the threads in the driver
+//! *reserved*. Only the driver knows when a pool grows and when it gives memory back. So before an
+//! allocation we charge the pool's greatest possible need for it, and afterwards query the pool.
+//! Meanwhile other threads may be in the driver with the same pool. At every moment > reserved ≤
+//! charged + advance charges of the threads in the driver
 //!
 //! and when no thread is in the driver, charged equals reserved. A pool gives memory back when the
 //! driver decides, at the latest when the application waits. So after a free its charge is *stale*,
 //! and is checked again when the application waits for something, queries free memory, trims the
 //! pool, or is about to be refused. It stays stale while the driver shows that the freed memory is
-//! not back.
-//!
-//! A pool is not queried from the moment its destruction begins, because its handle may be invalid.
-//! Without a quota there is no advance charge: the next check finds what is reserved. Memory of
-//! graphs is like a pool of the device without a name.
+//! not back. A pool is not queried from the moment its destruction begins, because its handle may
+//! be invalid. Without a quota there is no advance charge: the next check finds what is reserved.
+//! Memory of graphs is like a pool of the device without a name.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;

@@ -1,8 +1,6 @@
-//! The application's view of a device's memory: the job's share as if it were all.
-//!
-//! Total is the quota, free is what the quota leaves, and neither exceeds the device's real value.
-//! Nothing else about a device is changed: a library would fail without a feature that it was
-//! promised.
+//! The application's view of a device's memory: the job's share as if it were all. Total is the
+//! quota, free is what the quota leaves, and neither exceeds the device's real value. Nothing else
+//! about a device is changed: a library would fail without a feature that it was promised.
 
 use abi::types::CUdevice;
 

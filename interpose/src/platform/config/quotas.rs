@@ -1,8 +1,7 @@
 //! The memory quota that the environment asks for, under our name and those of other systems.
-//!
 //! - `PILLION_MEMORY`: `10GiB`, `40%`, `unlimited`. Ours; overrides all others.
-//! - `CUDA_DEVICE_MEMORY_LIMIT_<n>`: `4096m`; `0`, with any unit, is no limit. HAMi's, of the n-th
-//!   device.
+//! - `CUDA_DEVICE_MEMORY_LIMIT_<n>`: `4096m`; `0`, with any unit, is no limit. HAMi's, of the
+//!   n-th device.
 //! - `CUDA_DEVICE_MEMORY_LIMIT`: the same, of every device.
 //! - `GPU_MEMORY_LIMIT`: `4096Mi`. KAI's, of every device.
 //!
@@ -10,10 +9,8 @@
 //! unreadable value asks for *some* quota, so no memory is granted until it is corrected, and the
 //! reason is logged. HAMi's device plugin writes `0` for "no limit". The foreign names are generic:
 //! a number below 1 MiB without a unit probably has another meaning (a share, MiB), so it counts as
-//! not set, and that is logged.
-//!
-//! `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` is not read: MPS enforces it, for each process, not for the
-//! job.
+//! not set, and that is logged. `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` is not read: MPS enforces it,
+//! for each process, not for the job.
 
 use std::ffi::OsString;
 

@@ -1,8 +1,6 @@
-//! Finds CUPTI's library.
-//!
-//! In this order: one that the process has mapped, as PyTorch does; beside the mapped runtime
-//! (`libcudart.so`), as in the wheels and the toolkit; the dynamic linker's search; the toolkit's
-//! folder. Names of a later major version than the driver's are not tried.
+//! Finds CUPTI's library. In this order: one that the process has mapped, as PyTorch does; beside
+//! the mapped runtime (`libcudart.so`), as in the wheels and the toolkit; the dynamic linker's
+//! search; the toolkit's folder. Names of a later major version than the driver's are not tried.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,9 +1,8 @@
-//! Notes what was learnt, as a profile, for the program's next start.
-//!
-//! It contains each kernel whose duration some batch has shown, even if it equals the assumption,
-//! but no kernel that was only seen beside high-priority work: nothing is known of those. Knowledge
-//! of earlier runs accumulates: a kernel's launches are those of all runs, without those of the
-//! job's own profile, and its durations stay unless contradicted ([`quantiles`]).
+//! Notes what was learnt, as a profile, for the program's next start. It contains each kernel whose
+//! duration some batch has shown, even if it equals the assumption, but no kernel that was only
+//! seen beside high-priority work: nothing is known of those. Knowledge of earlier runs
+//! accumulates: a kernel's launches are those of all runs, without those of the job's own profile,
+//! and its durations stay unless contradicted ([`quantiles`]).
 
 use std::collections::HashMap;
 
@@ -62,11 +61,9 @@ pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> O
 }
 
 /// Median and 95th percentile of a kernel, ns, expected to take `told_ns`. `before` is the
-/// profile's exact entry, if that was the expectation.
-///
-/// A run begins with the percentile as its expectation. If its result lies between median and
-/// percentile, it confirms the old values, and is not a longer median: kernels must not grow with
-/// each run.
+/// profile's exact entry, if that was the expectation. A run begins with the percentile as its
+/// expectation. If its result lies between median and percentile, it confirms the old values, and
+/// is not a longer median: kernels must not grow with each run.
 fn quantiles(taught: Taught, told_ns: u64, before: Option<kept::Durations>) -> (u64, u64) {
     let median_ns = if taught.ns == 0 { told_ns } else { taught.ns };
     let share = |ns: u64, of: u64, whole: u64| {

@@ -1,11 +1,9 @@
-//! Which part of a best-effort client's GPU time is of known kernels, for display.
-//!
-//! Sums over all logged launches, each with its charge: the profile's duration, the learnt one, or
-//! the daemon's assumption for an unknown kernel. When a kernel is learnt its earlier charges count
-//! as known, so that the shares describe the *present* knowledge. The daemon computes the shares
-//! from the sums (`scheduler::report::status`).
-//!
-//! With nobody to protect, launches are logged in windows only, so the sums are a sample.
+//! Which part of a best-effort client's GPU time is of known kernels, for display. Sums over all
+//! logged launches, each with its charge: the profile's duration, the learnt one, or the daemon's
+//! assumption for an unknown kernel. When a kernel is learnt its earlier charges count as known, so
+//! that the shares describe the *present* knowledge. The daemon computes the shares from the sums
+//! (`scheduler::report::status`). With nobody to protect, launches are logged in windows only, so
+//! the sums are a sample.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,8 @@
-//! The exported functions of libc that set a signal's disposition.
-//!
-//! Each first calls the function behind it, with the program's arguments. For SIGTERM and SIGINT of
-//! a client it then reports "default" where our handler was found, and installs our handler where
-//! the default was set. All other signals, and processes that are no client, pass through.
-//!
-//! These functions may be called in a signal handler, so they neither lock nor allocate.
+//! The exported functions of libc that set a signal's disposition. Each first calls the function
+//! behind it, with the program's arguments. For SIGTERM and SIGINT of a client it then reports
+//! "default" where our handler was found, and installs our handler where the default was set. All
+//! other signals, and processes that are no client, pass through. These functions may be called in
+//! a signal handler, so they neither lock nor allocate.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem;
@@ -92,7 +90,6 @@ extern "C" fn no_sigaction(
 }
 
 /// libc's `sigaction`, with the application's own view.
-///
 /// # Safety
 /// As `sigaction`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -123,7 +120,6 @@ pub(crate) unsafe extern "C" fn sigaction(
 }
 
 /// libc's `kill`. A process that ends itself with it first drains its work in here.
-///
 /// # Safety
 /// As `kill`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -138,7 +134,6 @@ pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_i
 }
 
 /// libc's `killpg`. The group may be the process's own.
-///
 /// # Safety
 /// As `killpg`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -150,7 +145,6 @@ pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_i
 }
 
 /// libc's `raise`.
-///
 /// # Safety
 /// As `raise`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -167,7 +161,6 @@ pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
 }
 
 /// Sends the signal by a libc function; `is_own`: this process is among the receivers.
-///
 /// # Safety
 /// `next` is null or such a function; else as that.
 unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int, is_own: bool) -> c_int {
@@ -222,7 +215,6 @@ macro_rules! like_signal {
 
         $(
             #[doc = concat!("libc's `", stringify!($name), "`, with the application's own view.")]
-            ///
             /// # Safety
             #[doc = concat!("As `", stringify!($name), "`.")]
             #[cfg_attr(not(test), unsafe(no_mangle))]
