@@ -85,7 +85,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     arguments.options.publish(report, &notes)
 }
 
-/// Times each decision.
 struct Timed {
     policy: Box<dyn Placement>,
     decisions_ns: Vec<u32>,
@@ -180,7 +179,6 @@ fn interference() -> anyhow::Result<[Row; 2]> {
 }
 
 impl Timed {
-    /// The 99th percentile, with a target in ms.
     fn row(mut self, title: &str, target_ms: f64) -> Row {
         self.decisions_ns.sort_unstable();
         let all = &self.decisions_ns;

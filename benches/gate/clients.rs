@@ -18,7 +18,6 @@ use scheduler::core::pages::GpuPages;
 use scheduler::core::state::{NewPages, State};
 use scheduler::host::pages::lease_page;
 
-/// SMs of the fictitious GPU.
 const SMS: u32 = 80;
 
 pub(crate) struct Daemon {
@@ -47,7 +46,6 @@ impl Daemon {
         })
     }
 
-    /// A client of a job of its own.
     pub(crate) fn attach(&mut self, class: JobClass, job: &str) -> anyhow::Result<Player> {
         let (fd, client) = client_page(&self.clock)?;
         let page: Mapping<ClientPage> =
@@ -95,7 +93,6 @@ impl Player {
         self.page.rings[0].push(&record.encode()).is_ok()
     }
 
-    /// A high-priority launch as the library makes it.
     #[inline]
     pub(crate) fn launch(&mut self, pages: &GpuPages, expected_ns: u64) -> bool {
         let is_pushed = self.push(expected_ns);
@@ -103,7 +100,6 @@ impl Player {
         is_pushed
     }
 
-    /// Completes all launches.
     #[inline]
     pub(crate) fn complete(&self) -> bool {
         let record = Record::Complete {
@@ -114,7 +110,6 @@ impl Player {
         self.page.rings[0].push(&record.encode()).is_ok()
     }
 
-    /// A best-effort launch as the library makes it.
     #[inline]
     pub(crate) fn try_launch(
         &self,
@@ -132,7 +127,6 @@ impl Player {
         })
     }
 
-    /// Completes everything that was charged.
     #[inline]
     pub(crate) fn drain(&self) {
         let charged_ns = self.page.charged_ns.load(Ordering::Relaxed);

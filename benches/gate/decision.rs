@@ -25,7 +25,6 @@ const ALL_LAWS: &str = "name = \"pillion\"\n[throttle]\nclock_mhz = 1380\n[share
 /// The shipped `poll_us`: between two polls other code fills the caches.
 const PACE_NS: u64 = 50_000;
 
-/// Activity between two decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meanwhile {
     /// High-priority jobs are idle, and all best-effort ones wait.
@@ -35,7 +34,6 @@ enum Meanwhile {
     Requests,
 }
 
-/// A daemon with its clients, and their activity.
 struct Rig {
     daemon: Daemon,
     hp: Vec<Player>,
@@ -47,7 +45,6 @@ struct Rig {
     granted: u64,
 }
 
-/// A row for each policy and each case.
 pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     let pairs = if quick { 20 } else { 100 };
     let cases = [
@@ -117,7 +114,6 @@ impl Rig {
         Ok(rig)
     }
 
-    /// The clients' activity before the next poll.
     fn go_on(&mut self) {
         if self.meanwhile == Meanwhile::Waiting {
             return;

@@ -50,7 +50,6 @@ Example:
 
 Exit codes: 0 success; 1 no real-time priority (it takes CAP_SYS_NICE or RLIMIT_RTPRIO).";
 
-/// One side: the lateness of each wake-up, ns.
 #[derive(Default)]
 struct Side(Vec<u64>);
 
@@ -95,7 +94,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A block of sleeps in a thread of its own.
 fn block<'s>(scope: &'s thread::Scope<'s, '_>, is_real_time: bool) -> anyhow::Result<Vec<u64>> {
     let sleep = move || {
         if is_real_time {

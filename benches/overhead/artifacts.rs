@@ -86,7 +86,6 @@ impl Artifacts {
         })
     }
 
-    /// For `LD_LIBRARY_PATH`.
     pub(crate) fn driver_folder(&self) -> &Path {
         self.driver_folder.path()
     }

@@ -49,7 +49,6 @@ fn row(artifacts: &Artifacts, name: &str, class: JobClass, starts: usize) -> any
     Ok(row)
 }
 
-/// Time of one process, ms.
 fn start_ms(
     artifacts: &Artifacts,
     site: &Site,

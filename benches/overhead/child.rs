@@ -35,7 +35,6 @@ pub(crate) enum Task {
     Begin { kernel: String },
     /// Only attaches.
     Attend { kernel: String },
-    /// Launches repeatedly.
     KeepLaunching {
         kernel: String,
         /// Between launches.
@@ -56,7 +55,6 @@ pub(crate) struct Measure {
     pub(crate) by_export: bool,
     pub(crate) call: Call,
     pub(crate) block: usize,
-    /// Pairs of blocks.
     pub(crate) pairs: usize,
     /// Between the beginnings of two calls.
     pub(crate) pace_ns: u64,
@@ -65,9 +63,7 @@ pub(crate) struct Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
     Launch,
-    /// `cuMemAlloc` and `cuMemFree`.
     Allocation,
-    /// `cuGraphLaunch` of a graph of so many kernels.
     GraphLaunch(usize),
     /// `cublasSgemm_v2`: even the one found by libc's own `dlsym` launches through hooks.
     Product,
@@ -86,13 +82,10 @@ pub(crate) enum Call {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// The numbers, ns.
     pub(crate) comparison: Comparison,
     /// Calls through Pillion, including the warm-up.
     pub(crate) calls_with: u64,
-    /// The file of the bare launch function.
     pub(crate) bare_file: PathBuf,
-    /// The file of the launch function with Pillion.
     pub(crate) with_file: PathBuf,
     /// The file of the launch function that this program's `dlsym` finds.
     pub(crate) dlsym_file: PathBuf,
@@ -278,7 +271,6 @@ fn launcher(door: Door, what: Prepared) -> anyhow::Result<impl Tally> {
     Ok(caller(launch, move || calls.synchronize()))
 }
 
-/// Queries an attribute of the kernel that a launcher launches.
 fn asker(door: Door, what: Prepared) -> anyhow::Result<impl Tally> {
     let calls = Calls::find(door)?;
     Ok(caller(move |_| calls.get_attribute(&what), no_wait))
@@ -290,7 +282,6 @@ fn allocator(door: Door) -> anyhow::Result<impl Tally> {
     Ok(caller(allocate, no_wait))
 }
 
-/// Launches a graph of its own; also for changes to a graph.
 fn graph_launcher(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<impl Tally> {
     let calls = Calls::find(door)?;
     let graph = Graph::make(door, what, kernels, (GRID, BLOCK))?;
@@ -305,7 +296,6 @@ fn graph_changer(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<
     Ok(caller(change, no_wait))
 }
 
-/// Waits as launchers do.
 fn multiplier(door: Door) -> anyhow::Result<impl Tally> {
     let calls = Products::find(door)?;
     Ok(caller(
@@ -321,7 +311,6 @@ struct Shapes {
     count: Count,
 }
 
-/// Repeatedly launched shapes.
 const SHAPES: u32 = 100;
 /// First grids of the first shapes, of the others that pass, and of the late ones.
 const FIRST: u32 = 1;
@@ -386,7 +375,6 @@ impl Shapes {
             next: 0,
         });
         let [mut first, mut late] = sides;
-        // Each is launched once before the measurement.
         (0..SHAPES).for_each(|_| {
             first.call();
             late.call();
@@ -415,7 +403,6 @@ impl Shapes {
     }
 }
 
-/// A hundred shapes, one after the other.
 struct Cycle<'s> {
     shapes: &'s RefCell<Shapes>,
     first: u32,

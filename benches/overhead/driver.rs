@@ -59,7 +59,6 @@ type Launch = unsafe extern "C" fn(
 pub(crate) enum Door {
     /// libc's own `dlsym` on the driver: the driver's function.
     Real,
-    /// This program's `dlsym` on the driver.
     Dlsym,
     /// The first symbol in the process, as in a program linked with the driver.
     Export,
@@ -138,14 +137,12 @@ impl Products {
         status == 0
     }
 
-    /// Waits for all launches; returns whether the driver succeeded.
     pub(crate) fn synchronize(&self) -> bool {
         // SAFETY: no arguments.
         unsafe { (self.synchronize)() == 0 }
     }
 }
 
-/// The measured functions, found through one door.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     launch: Launch,
@@ -171,7 +168,6 @@ struct KernelNode {
     context: *mut c_void,
 }
 
-/// An executable graph of independent kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     exec: *mut c_void,
@@ -180,7 +176,6 @@ pub(crate) struct Graph {
     stream: *mut c_void,
 }
 
-/// A kernel and a stream to launch it on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     function: *mut c_void,
@@ -208,7 +203,6 @@ fn real_dlsym() -> anyhow::Result<Dlsym> {
     Ok(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
-/// The address of a library's function behind a door.
 fn address(library_name: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<*mut c_void> {
     let library = library(library_name)?;
     let found = match door {
@@ -228,7 +222,6 @@ fn function<F: Copy>(door: Door, symbol: &CStr) -> anyhow::Result<F> {
     function_of(LIBRARY, door, symbol)
 }
 
-/// [`function`] for another library.
 fn function_of<F: Copy>(library: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let address = address(library, door, symbol)?;
@@ -402,7 +395,6 @@ impl Calls {
         unsafe { (self.alloc)(&raw mut address, bytes) == 0 && (self.free)(address) == 0 }
     }
 
-    /// Launches a graph; returns whether the driver accepted it.
     #[inline(always)]
     pub(crate) fn launch_graph(&self, graph: &Graph) -> bool {
         // SAFETY: executable and stream are the driver's and alive.
@@ -428,7 +420,6 @@ impl Calls {
         unsafe { (self.get_attribute)(&raw mut value, MAX_THREADS_PER_BLOCK, what.function) == 0 }
     }
 
-    /// Waits for all launches; returns whether the driver succeeded.
     pub(crate) fn synchronize(&self) -> bool {
         // SAFETY: no arguments.
         unsafe { (self.synchronize)() == 0 }

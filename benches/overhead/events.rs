@@ -45,7 +45,6 @@ enum Company {
     Nobody,
     /// A high-priority client that does nothing: the lease is a gated one.
     IdleHp,
-    /// One that launches every millisecond.
     BusyHp,
 }
 

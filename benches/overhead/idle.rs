@@ -9,9 +9,7 @@ use protocol::clock::Clock;
 use crate::artifacts::Artifacts;
 use crate::processes::{Daemon, Site};
 
-/// Target: less than this of one processor.
 const TARGET_PCT: f64 = 1.0;
-/// Length of the observation.
 const SECONDS: u64 = 20;
 const SECONDS_QUICK: u64 = 5;
 /// Units per second of the times in `/proc/PID/stat`: `USER_HZ`, 100 on every supported Linux
@@ -49,7 +47,6 @@ pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<
     Ok(vec![row])
 }
 
-/// A process's processor time so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuTime {
     /// As `times(2)` counts it, to 10 ms.

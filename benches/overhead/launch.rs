@@ -39,7 +39,6 @@ const PAIRS: usize = 100;
 const ROUNDS: usize = 5;
 
 const NEIGHBOUR_PAUSE_NS: u64 = 1_000_000;
-/// Job ids of the measured job and of its neighbour.
 const JOB: &str = "bench";
 const NEIGHBOUR: &str = "bench-neighbour";
 
@@ -77,7 +76,6 @@ struct State {
     has_profile: bool,
     call: Call,
     target_ns: Option<f64>,
-    /// The target for the ratio of both sides.
     ratio_max: Option<f64>,
 }
 
@@ -356,7 +354,6 @@ fn attempt(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     })
 }
 
-/// The child's numbers, and the child, still attached.
 fn measure_once(
     artifacts: &Artifacts,
     site: &Site,
@@ -499,7 +496,6 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
     Ok(evidence)
 }
 
-/// Whether the best-effort neighbour interfered as intended.
 fn check_neighbour(company: Company, status: &Value) -> anyhow::Result<String> {
     let totals = &job(status, NEIGHBOUR)?["totals"];
     let count = |name: &str| totals[name].as_u64().unwrap_or(0);

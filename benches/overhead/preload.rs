@@ -44,7 +44,6 @@ fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Time from before the start to the end, ms.
 pub(crate) fn start_ms(command: &mut Command, preload: Option<&Path>) -> anyhow::Result<f64> {
     // With an empty environment both sides differ only in the preload. The standard library starts
     // such a child with posix_spawn.

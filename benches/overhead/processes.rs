@@ -40,7 +40,6 @@ pub(crate) struct Processors {
 }
 
 impl Processors {
-    /// The processors that this thread may use.
     pub(crate) fn allowed() -> anyhow::Result<Self> {
         let all = sched_getaffinity(None)?;
         let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| all.is_set(cpu));
@@ -62,18 +61,15 @@ impl Processors {
         Ok(sched_setaffinity(None, &self.others)?)
     }
 
-    /// Moves to the measured one.
     pub(crate) fn move_to_measured(&self) -> anyhow::Result<()> {
         Ok(sched_setaffinity(None, &self.measured)?)
     }
 
-    /// Restores the initial set.
     pub(crate) fn use_all(&self) -> anyhow::Result<()> {
         Ok(sched_setaffinity(None, &self.all)?)
     }
 }
 
-/// The kind of driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     /// No device: launches succeed at once. Event calls take so many ns, with a lock that launches
@@ -95,7 +91,6 @@ impl Site {
         Self::with(Device::Null { event_ns: 0 }, CONFIG)
     }
 
-    /// Creates one.
     pub(crate) fn with(device: Device, config: &str) -> anyhow::Result<Self> {
         let site = Self {
             folder: tempfile::tempdir()?,
@@ -178,7 +173,6 @@ impl Daemon {
     }
 }
 
-/// The entry of an attached job in a daemon's status.
 pub(crate) fn job<'a>(status: &'a Value, id: &str) -> anyhow::Result<&'a Value> {
     let jobs = status["jobs"].as_array().context("no jobs in the status")?;
     let found = jobs
@@ -231,7 +225,6 @@ fn wait_until(listens: impl Fn() -> bool, process: &mut Child, name: &str) -> an
     bail!("{name} does not listen")
 }
 
-/// Asks a process to end, and waits until it has.
 fn end(process: &mut Child) {
     // Nothing to do if it is gone already.
     if let Some(pid) = Pid::from_raw(process.id().cast_signed()) {
@@ -253,14 +246,12 @@ pub(crate) struct Preload<'a> {
     pub(crate) class: JobClass,
     pub(crate) job: &'a str,
     pub(crate) is_disabled: bool,
-    /// Whether it has the profile of the benches.
     pub(crate) has_profile: bool,
     /// Whether the environment asks for a managed process: otherwise there is only the preload.
     pub(crate) expects_daemon: bool,
 }
 
 impl<'a> Preload<'a> {
-    /// As for a job.
     pub(crate) fn new(artifacts: &'a Artifacts, class: JobClass, job: &'a str) -> Self {
         Self {
             library: Some(&artifacts.library),
@@ -334,7 +325,6 @@ impl Preloaded {
         self.process.id()
     }
 
-    /// Lets it begin, and waits for its result.
     pub(crate) fn measure(&mut self) -> anyhow::Result<Value> {
         let stdin = self.stdin.as_mut().context("a child's standard input")?;
         stdin.write_all(b"go\n")?;

@@ -38,7 +38,6 @@ pub(crate) const SAME_CLASS: BenchKernel = BenchKernel {
     class: ResourceClass::Compute,
     expected_ns: 1_000,
 };
-/// A kernel that may go beside [`HIGH_PRIORITY`].
 pub(crate) const OTHER_CLASS: BenchKernel = BenchKernel {
     name: "bench_be_memory",
     class: ResourceClass::Memory,
@@ -75,7 +74,6 @@ pub(crate) fn module_image() -> String {
     text
 }
 
-/// Writes the profile of all jobs of the benches.
 pub(crate) fn write(path: &Path) -> std::io::Result<()> {
     let kernels = ALL.map(|kernel| KernelProfile {
         name: kernel.name.to_owned(),

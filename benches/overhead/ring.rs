@@ -61,11 +61,9 @@ fn plan(pairs: usize) -> Plan {
 
 struct Producer<'a> {
     ring: &'a Spsc<RING_RECORDS>,
-    /// Records that the consumer has taken.
     taken: &'a AtomicU64,
     pushed: u64,
     dropped: u64,
-    /// Records in a call.
     burst: usize,
 }
 

@@ -32,10 +32,8 @@ pub(crate) struct Work {
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Done {
-    /// Completed launches.
     pub(crate) launches: u64,
     pub(crate) steps: u64,
-    /// Of all steps together.
     pub(crate) took_ns: u64,
 }
 
@@ -44,14 +42,11 @@ pub(crate) struct Done {
 pub(crate) struct Space {
     pub(crate) kernel: String,
     pub(crate) pause_ns: u64,
-    /// Blocks of 200.
     pub(crate) blocks: usize,
 }
 
-/// The times of such launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spaced {
-    /// Of one launch, ns.
     pub(crate) launch: Quantiles,
     /// The mean launch of a block, the median of all blocks, ns: a block in which the thread was
     /// preempted is an outlier.
@@ -100,7 +95,6 @@ pub(crate) fn work(work: &Work) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Times launches on a processor of their own.
 pub(crate) fn space(space: &Space) -> anyhow::Result<()> {
     let processors = Processors::allowed()?;
     processors.stand_aside()?;

@@ -38,7 +38,6 @@ const JOB: &str = "bench-be";
 const NEIGHBOUR: &str = "bench-hp";
 /// Threads of the daemon that are named.
 const BUSIEST: usize = 3;
-/// Prefix of our threads' names.
 const OURS: &str = "pillion";
 
 const STEP_LAUNCHES: u64 = 320;
@@ -54,7 +53,6 @@ struct Targets {
     daemon_pct: f64,
 }
 
-/// The jobs on the device.
 #[derive(Clone, Copy, Debug)]
 struct State {
     name: &'static str,
@@ -97,7 +95,6 @@ struct Used {
     wakes_per_s: f64,
 }
 
-/// The result of one side of a round.
 #[derive(Clone, Debug)]
 struct Round {
     ours: Used,
@@ -250,7 +247,6 @@ fn round(
     Ok(before.until(&after))
 }
 
-/// The use and the work up to a moment.
 struct Instant {
     at_ns: u64,
     done: Done,

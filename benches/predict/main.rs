@@ -119,7 +119,6 @@ fn service(name: &str, samples: &[Sample], passes: usize) -> anyhow::Result<Vec<
     ])
 }
 
-/// Each learner alone.
 fn learners(samples: &[Sample], passes: usize) -> anyhow::Result<Vec<Row>> {
     let settings = Settings::default();
     let mut predictor = Predictor::new(schema(), settings)?;
@@ -180,7 +179,6 @@ impl Times {
         result
     }
 
-    /// The 99th percentile, which is to be at most so much.
     fn row(mut self, title: &str, target_ns: f64) -> Row {
         self.all_ns.sort_unstable();
         let all = &self.all_ns;

@@ -35,7 +35,6 @@ use clap::Parser;
 
 use crate::stage::{Fate, Stage};
 
-/// Limit on the delay, ms.
 const TARGET_MS: f64 = 100.0;
 const KILLS: usize = 100;
 
@@ -138,7 +137,6 @@ fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-/// Threads that compute without end, until this is dropped.
 struct Load {
     is_over: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,

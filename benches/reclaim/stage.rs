@@ -25,7 +25,6 @@ const JOB: &str = "reclaim";
 const LOOK_NS: u64 = 200_000;
 /// Limit on polls on each side of an end: a minute and more.
 const LOOKS_MAX: u32 = 300_000;
-/// Timeout for learning of an end.
 const END: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
@@ -64,12 +63,10 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    /// From its end to the device's report.
     pub(crate) fn device_ns(&self) -> u64 {
         self.freed_ns.saturating_sub(self.ended_ns)
     }
 
-    /// From its end to the account's.
     pub(crate) fn account_ns(&self) -> u64 {
         self.back_ns.saturating_sub(self.ended_ns)
     }
@@ -237,7 +234,6 @@ impl Stage {
         bail!("the memory of process {pid} is not freed")
     }
 
-    /// Whether the device has memory for it.
     fn has_memory(&self, pid: u32) -> anyhow::Result<bool> {
         let packet = ask(&self.path("gpu.sock"), &wire::Request::Monitor.encode())?;
         let wire::Reply::Monitor(monitor) = wire::Reply::decode(&packet)? else {
@@ -247,7 +243,6 @@ impl Stage {
         Ok(its.is_some_and(|process| process.held_bytes > 0))
     }
 
-    /// Whether it is in its job's account.
     fn has_account(&self, pid: u32) -> anyhow::Result<bool> {
         let of = MemoryOf {
             class: JobClass::BestEffort,

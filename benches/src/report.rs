@@ -171,7 +171,6 @@ impl Row {
     }
 }
 
-/// Column headings.
 const HEADER: [&str; 8] = [
     "what",
     "bare: median (p10..p90)",

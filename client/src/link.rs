@@ -204,7 +204,6 @@ fn private<T: SharedPage>() -> io::Result<Mapping<T>> {
     Ok(mapping)
 }
 
-/// Makes a new page a lease that holds nothing back.
 fn hold_nothing_back(lease: &LeasePage) {
     lease.magic.store(PAGE_MAGIC, Ordering::Relaxed);
     let total_ns = &lease.charges.total_ns;

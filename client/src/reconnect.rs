@@ -62,7 +62,6 @@ pub enum Failure {
     Unanswered,
 }
 
-/// The daemon is gone, and no other one has accepted this client.
 #[derive(Debug)]
 struct Away {
     since_ns: u64,
@@ -73,7 +72,6 @@ struct Away {
 }
 
 impl Away {
-    /// The wait until the next attempt.
     fn backoff_ns(&self, now_ns: u64) -> u64 {
         let away_ns = now_ns.saturating_sub(self.since_ns);
         if self.is_first && away_ns >= FIRST_AWAY_NS {
@@ -84,7 +82,6 @@ impl Away {
     }
 }
 
-/// A daemon refused this client.
 #[derive(Debug)]
 struct Refusal<L> {
     by: Option<L>,
@@ -254,7 +251,6 @@ mod tests {
         assert_ne!(of(1, SEED), of(1, SEED + 1));
     }
 
-    /// The cost of a daemon's absence for a process.
     #[test]
     fn who_waits_for_the_next_daemon_asks_some_fifty_times_and_then_every_half_a_second() {
         let mut session = Reconnect::<()>::of_taken(0, SEED);

@@ -40,11 +40,9 @@ pub(crate) struct Request {
 }
 
 pub(crate) enum Begun {
-    /// No daemon manages this process.
     Unmanaged,
     /// Captured into a graph: only counted.
     Recorded(&'static Client),
-    /// Announced under this sequence number.
     Announced {
         client: &'static Client,
         slot: u32,
@@ -57,7 +55,6 @@ pub(crate) enum Begun {
         /// `None`: counted as complete at once, as there was no slot.
         slot: Option<u32>,
         grant: Grant,
-        /// The launch's kernel number, for the learner.
         number: Number,
         ticket: Ticket,
     },
@@ -271,7 +268,6 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
 pub(crate) struct BegunCopy {
     begun: Begun,
     _in_call: Option<InCall>,
-    /// Set while a trace is taken.
     traced: Option<Copied>,
 }
 

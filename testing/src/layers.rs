@@ -188,7 +188,6 @@ fn write_out<'a>(before: &str, text: &'a str, all: &mut Vec<String>) -> &'a str 
     }
 }
 
-/// All modules that a module uses, directly or indirectly.
 fn reachable(uses: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from.to_owned()];

@@ -77,14 +77,12 @@ macro_rules! eprintln {
 static PRINTS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// A test thread's output.
     static PRINTED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// Why a test was ignored; the payload with which its thread unwinds.
 struct Ignored(String);
 
-/// Rust's own arguments of a harness.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]

@@ -72,7 +72,6 @@ impl LayerCounts {
         ]
     }
 
-    /// Those of a network.
     pub(crate) fn of(network: &Network) -> Self {
         let mut counts = Self::default();
         let mut features = Features::Rows;
@@ -144,7 +143,6 @@ impl LayerCounts {
     }
 }
 
-/// What a layer takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Features {
     /// Tokens, nodes, users: no image.

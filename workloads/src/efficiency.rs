@@ -6,7 +6,6 @@
 
 use crate::work::{Algorithm, Family};
 
-/// How products of matrices go.
 pub(crate) struct MatrixEfficiency {
     /// What a launch costs before and after its arithmetic, ns.
     pub(crate) launch_ns: f64,
@@ -16,7 +15,6 @@ pub(crate) struct MatrixEfficiency {
     pub(crate) share: f64,
 }
 
-/// See [`MatrixEfficiency`].
 pub(crate) const fn of_algorithm(algorithm: Algorithm) -> MatrixEfficiency {
     match algorithm {
         // (768 x 1024 x 1024: 138 us; 768 x 4096 x 1024: 500 us)
@@ -45,7 +43,6 @@ pub(crate) const fn of_algorithm(algorithm: Algorithm) -> MatrixEfficiency {
 /// large products.
 pub(crate) const MATRIX_UNITS_SHARE: f64 = 0.7;
 
-/// How passes over arrays go.
 pub(crate) struct StreamEfficiency {
     /// What a launch costs beside its traffic, ns.
     pub(crate) launch_ns: f64,
@@ -57,7 +54,6 @@ pub(crate) struct StreamEfficiency {
     pub(crate) cached: f64,
 }
 
-/// See [`StreamEfficiency`].
 pub(crate) const fn of_family(family: Family) -> StreamEfficiency {
     match family {
         // (6.4 MB: 6.9 us; 25.7 MB: 32.5 us; 38.5 MB: 49.5 us; of one element: 2.7 us)

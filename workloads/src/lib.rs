@@ -57,7 +57,6 @@ impl Precision {
         }
     }
 
-    /// Bytes of one number.
     const fn bytes(self) -> f64 {
         match self {
             Self::Fp32 => 4.0,

@@ -45,7 +45,6 @@ fn train(list: &mut List, network: &Network, mode: Mode) {
     }
 }
 
-/// The kernels so far.
 struct List {
     kernels: Vec<Kernel>,
     precision: Precision,

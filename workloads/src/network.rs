@@ -14,7 +14,6 @@ pub(crate) mod vgg;
 pub(crate) mod yolo;
 pub(crate) mod yolos;
 
-/// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A forward pass.
@@ -31,7 +30,6 @@ impl Mode {
         self != Self::Inference
     }
 
-    /// Passes of the network in each direction.
     pub(crate) fn passes(self) -> u32 {
         match self {
             Self::Inference | Self::Training => 1,
@@ -51,7 +49,6 @@ pub(crate) enum Optimizer {
     Adam,
 }
 
-/// A network for one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub(crate) layers: Vec<Layer>,
@@ -68,12 +65,10 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Positions in all images.
     pub(crate) fn positions(&self) -> f64 {
         f64::from(self.batch) * f64::from(self.size) * f64::from(self.size)
     }
 
-    /// Positions times channels.
     pub(crate) fn elements(&self) -> f64 {
         self.positions() * f64::from(self.channels)
     }
@@ -91,12 +86,9 @@ impl Images {
     }
 }
 
-/// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Convolution {
-    /// The input.
     pub(crate) images: Images,
-    /// The output.
     pub(crate) outputs: Images,
     /// Height and width of the filters.
     pub(crate) filter: [u32; 2],
@@ -132,7 +124,6 @@ impl Convolution {
         }
     }
 
-    /// Positions of a filter.
     pub(crate) fn taps(&self) -> f64 {
         let [height, width] = self.filter;
         f64::from(height * width)
@@ -142,9 +133,7 @@ impl Convolution {
 /// Windows of each channel, of which each becomes one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pool {
-    /// The input.
     pub(crate) images: Images,
-    /// The output.
     pub(crate) outputs: Images,
     /// Height and width of the windows.
     pub(crate) window: u32,
@@ -191,7 +180,6 @@ impl Recurrent {
     }
 }
 
-/// Graphs of one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Graph {
     /// One for each direction.

@@ -83,7 +83,6 @@ pub(crate) fn matrix_units_per_clock(device: &Device) -> Option<f64> {
     }
 }
 
-/// How a product is cut, and what that costs.
 struct Tiling {
     blocks: f64,
     threads: u32,
@@ -91,7 +90,6 @@ struct Tiling {
     arithmetic_ns: f64,
 }
 
-/// The launch of a kernel on a device.
 pub(crate) fn trace_kernel(kernel: &Kernel, device: &Device, precision: Precision) -> TraceKernel {
     let cost = match kernel.work {
         Work::Matrix(matrix) => product(&matrix, device, precision),
@@ -129,7 +127,6 @@ pub(crate) fn trace_kernel(kernel: &Kernel, device: &Device, precision: Precisio
     }
 }
 
-/// What a launch costs.
 struct Cost {
     time_ns: f64,
     /// The same at the device's peaks.
@@ -178,7 +175,6 @@ fn product(matrix: &Matrix, device: &Device, precision: Precision) -> Cost {
 /// Orion's threshold of 9.72 operations per byte as a share of a V100's ridge, 15.7 T / 0.898 T.
 const RIDGE_SHARE: f64 = 9.72 / 17.45;
 
-/// Operations per ns of one SM at its peak.
 fn peak_of(multiply_adds_per_clock: f64, device: &Device) -> f64 {
     2.0 * multiply_adds_per_clock * f64::from(device.max_clock_mhz) / 1e3
 }

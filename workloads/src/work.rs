@@ -1,11 +1,9 @@
 //! What one kernel does: its arithmetic, the numbers it moves, and how it is cut into blocks.
 
-/// One launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kernel {
     /// Family and sizes: equal names are equal kernels.
     pub(crate) name: String,
-    /// What it does.
     pub(crate) work: Work,
 }
 
@@ -16,7 +14,6 @@ impl Kernel {
     }
 }
 
-/// The two kinds of kernels that networks are made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Work {
     /// Products of matrices, in whatever disguise.
@@ -37,7 +34,6 @@ pub(crate) struct Matrix {
     pub(crate) numbers: f64,
 }
 
-/// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     /// A library's matrix product, which may cut k as well (split-K).
@@ -56,9 +52,7 @@ pub(crate) struct Stream {
     pub(crate) family: Family,
     /// Elements of the output, which decide the grid.
     pub(crate) elements: f64,
-    /// Numbers read and written.
     pub(crate) numbers: f64,
-    /// Floating-point operations.
     pub(crate) flops: f64,
 }
 

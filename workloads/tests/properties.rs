@@ -198,7 +198,6 @@ fn a_graph_adds_rows_along_its_edges_in_both_views_and_directions() {
     assert_eq!(launched("gin-training", "add_gradients"), 2 * 4 + tensors);
 }
 
-/// Launches of kernels whose family begins so.
 fn launched(workload: &str, family: &str) -> usize {
     let device = Device::by_name("T4").expect("in the table");
     let workload = Workload::by_name(workload).expect("built in");

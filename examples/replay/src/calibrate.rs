@@ -23,7 +23,6 @@ use crate::synthetic::Synthetic;
 pub(crate) struct Calibration {
     schema_version: u32,
     pub(crate) gpu: Gpu,
-    /// Bytes of the buffer of memory-bound kernels.
     buffer_bytes: u64,
     /// One request, as the trace has it and as measured, kernel by kernel.
     request_target_ns: u64,
@@ -39,7 +38,6 @@ pub(crate) struct Calibration {
     pub(crate) kernels: Vec<Calibrated>,
 }
 
-/// The GPU as the driver names it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Gpu {
     pub(crate) name: String,

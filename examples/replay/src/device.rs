@@ -27,7 +27,6 @@ const CHECKS_PER_ROUND: u64 = 1000;
 /// Non-blocking streams of cuDNN 9 in PyTorch 2.11 (H200, 2026-11-26); cuBLAS adds a blocking one.
 const NON_BLOCKING_STREAMS: u32 = 16;
 
-/// The replay's own counts.
 #[derive(Debug)]
 pub(crate) struct Replayed {
     pub(crate) latencies_ns: Vec<u64>,
@@ -36,15 +35,12 @@ pub(crate) struct Replayed {
     pub(crate) started_ns: u64,
     /// From the start to the last completion, ns.
     pub(crate) elapsed_ns: u64,
-    /// Kernel launches that returned success.
     pub(crate) launches: u64,
     /// Bytes copied to the device.
     pub copied_h2d_bytes: u64,
     /// Bytes copied back.
     pub copied_d2h_bytes: u64,
-    /// Results compared.
     pub(crate) checks: u64,
-    /// Results that were wrong.
     pub(crate) checks_wrong: u64,
     /// Launches counted by the GPU, where its kernels count.
     pub(crate) launches_told: Option<u64>,
@@ -65,10 +61,8 @@ pub(crate) struct Device {
     copied_d2h_bytes: u64,
 }
 
-/// The kernels of a trace on this device.
 #[derive(Debug)]
 enum Kernels {
-    /// The software GPU's.
     Image(CUmodule, Vec<CUfunction>),
     /// Calibrated ones, with the work of each.
     Synthetic(Box<Synthetic>, Vec<u64>),

@@ -23,13 +23,11 @@ struct Table {
     end: extern "C" fn(request: Request) -> i32,
 }
 
-/// The destination of marks, if any.
 pub(crate) struct Marks(Option<&'static Table>);
 
 impl Marks {
     pub(crate) const NONE: Self = Self(None);
 
-    /// Finds the library of this process.
     pub(crate) fn find() -> Self {
         let this = Library::this();
         // SAFETY: the header declares it so.

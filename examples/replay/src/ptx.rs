@@ -35,11 +35,8 @@ use profiler::{ResourceClass, Trace, TraceKernel};
 /// What a kernel spends its time with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Arithmetic.
     Compute,
-    /// The memory.
     Memory,
-    /// Some of both.
     Mixed,
 }
 
@@ -47,7 +44,6 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) entry: String,
-    /// What it does.
     pub(crate) kind: Kind,
     pub(crate) threads: u32,
     /// Chains of multiply-adds, each in a register.
@@ -73,7 +69,6 @@ const CHAINS_MIN: u32 = 4;
 const CHAINS_MAX: u32 = 200;
 
 impl Kind {
-    /// The kind for kernels of that class.
     pub(crate) const fn of(class: ResourceClass) -> Self {
         match class {
             ResourceClass::Compute => Self::Compute,

@@ -16,7 +16,6 @@ use profiler::Trace;
 
 use crate::ptx::{self, Body};
 
-/// The synthetic kernels of a trace, in its order.
 #[derive(Debug)]
 pub(crate) struct Synthetic {
     module: CUmodule,
@@ -27,7 +26,6 @@ pub(crate) struct Synthetic {
     units: u32,
     /// Where the next launch begins in the buffer.
     first: u32,
-    /// The expected results.
     sums: u64,
     launches: u64,
 }
@@ -40,16 +38,12 @@ struct Kernel {
     shared_bytes: u32,
 }
 
-/// The GPU's report on the launches so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Launches that the kernels counted.
     pub(crate) launches: u64,
     /// Comparisons: the sums, the launches, the threads, the buffer.
     pub(crate) checks: u64,
-    /// How many of them failed.
     pub(crate) wrong: u64,
-    /// Bytes copied from the device for it.
     pub(crate) bytes: u64,
 }
 

@@ -54,7 +54,6 @@ pub(crate) use met::Met;
 /// daemon that takes a second is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Findings of the first attempt, for all later ones.
 static FOUND: Found = Found::new();
 
 struct Found {
@@ -83,34 +82,26 @@ const BACKOFF_NS_MAX: u64 = 200_000_000;
 /// Pages of every client: daemon, high-priority, bell.
 const PAGES: usize = 3;
 
-/// Why a process runs unmanaged.
 #[derive(Debug)]
 pub(crate) enum Unmanaged {
     /// The driver does not report the device's UUID, so no daemon can be found.
     NoUuid(CUresult),
-    /// No daemon listens where the device's daemon would.
     NoDaemon {
         tried: Vec<PathBuf>,
-        /// Error of the last attempt.
         last: io::Error,
     },
     /// The exchange failed, for example because of another protocol version.
     Hello {
-        /// The daemon's address.
         socket: PathBuf,
         error: HelloError,
     },
-    /// The daemon refuses this client.
     Refused {
-        /// The daemon's address.
         socket: PathBuf,
         reason: String,
     },
-    /// The system gives no memory for a client.
     NoMemory(io::Error),
     /// The pages are not what this version expects.
     Pages {
-        /// The daemon's address.
         socket: PathBuf,
         error: io::Error,
     },
@@ -444,7 +435,6 @@ struct Answered {
     number: u64,
     /// Its slot in the job's ledger, if the daemon keeps one.
     slot: Option<u16>,
-    /// Its class, if the daemon states it.
     class: Option<JobClass>,
     /// Whether the daemon can keep what is learnt (protocol 3.1).
     keeps: bool,

@@ -82,7 +82,6 @@ impl DisconnectWatcher {
     }
 }
 
-/// Shows the threads at the gate that the daemon is gone.
 fn tell_gate(client: &Client, number: u64) {
     client.connection.note_end(number);
     if !client.is_high_priority() {

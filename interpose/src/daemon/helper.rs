@@ -255,7 +255,6 @@ struct Helper {
     /// The sum of all streams' launches at the last poll.
     looked_at: u64,
     unknown: UnknownLooks,
-    /// Names reported to a trace.
     names: Names,
 }
 

@@ -185,7 +185,6 @@ fn sm_share(text: &str) -> Option<f32> {
     (share > 0.0 && share < 100.0).then_some(share)
 }
 
-/// The path of a script.
 fn resolve(script: &str) -> Option<PathBuf> {
     let environment = std::fs::read("/proc/self/environ").unwrap_or_default();
     let mut words = environment.split(|byte| *byte == 0);

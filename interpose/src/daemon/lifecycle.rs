@@ -62,13 +62,11 @@ impl Handlers {
         }
     }
 
-    /// Registers the fork handler. Returns whether that succeeded.
     fn see_forks(&self) -> bool {
         let see = || sys::at_fork_in_child(handle_fork_in_child);
         *self.is_fork_seen.get_or_init(see)
     }
 
-    /// Registers the exit handler, with that longest wait.
     fn see_exit(&self, drain_ms: u32) {
         self.drain_ms.store(drain_ms, Ordering::Relaxed);
         self.is_exit_seen.get_or_init(|| sys::at_exit(handle_exit));
@@ -142,7 +140,6 @@ fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
     }
 }
 
-/// Why not attached, and the log level.
 type Reason = (Level, String);
 
 fn try_attach(

@@ -33,7 +33,6 @@ use crate::progress::streams::STREAMS;
 
 pub(crate) struct Watch {
     client: &'static Client,
-    /// The thread that reports the daemon's end, if there is one.
     watcher: Option<DisconnectWatcher>,
     reconnect: Reconnect<Listener>,
 }
@@ -144,7 +143,6 @@ impl Watch {
         }
     }
 
-    /// A daemon has accepted the client, and its pages are in place.
     fn handle_met(&mut self, mut met: Met) {
         let client = self.client;
         if client.is_high_priority() {

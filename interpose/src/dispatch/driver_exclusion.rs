@@ -13,11 +13,9 @@ const HOLDERS_MAX: usize = 16;
 
 pub(crate) static HOLDERS: Holders = Holders::new();
 
-/// The threads that keep this process's helpers out.
 pub(crate) struct Holders {
     /// Thread ids; 0 is a free place.
     threads: [AtomicU32; HOLDERS_MAX],
-    /// Holders without a place.
     further: AtomicU32,
     /// The process exits: helpers must stay out of the driver.
     is_stopping: AtomicBool,
@@ -88,7 +86,6 @@ impl Holders {
         }
     }
 
-    /// Whether any live thread keeps the helpers out.
     pub(crate) fn is_any(&self) -> bool {
         let is_held = |place: &AtomicU32| {
             let thread = place.load(Ordering::SeqCst);

@@ -59,7 +59,6 @@ impl Unknown {
         }
     }
 
-    /// Keeps a name. Returns whether it is new.
     pub(super) fn keep(&self, name: &CStr) -> bool {
         let words = words(name.to_bytes());
         let used = self.used.load(Ordering::Relaxed).min(UNKNOWN_MAX);
@@ -126,7 +125,6 @@ pub(super) const COUNTED: [Counter; 14] = [
     Counter::OtherCalls,
 ];
 
-/// Counts, in the order of [`COUNTED`].
 pub(super) struct Counts {
     totals: [AtomicU64; COUNTED.len()],
     /// How much of each total is in a client's page.

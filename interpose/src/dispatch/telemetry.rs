@@ -77,7 +77,6 @@ pub(crate) fn handle_nested_call() {
     publish();
 }
 
-/// A launch went to a device without a daemon.
 #[cold]
 pub(crate) fn handle_foreign_launch() {
     if let Some(client) = process::clients().next() {
@@ -161,7 +160,6 @@ fn add(counter: Counter) {
     SEEN.counts.add(counter);
 }
 
-/// Publishes new counts in the first client's page.
 fn publish() {
     let Some(client) = process::clients().next() else {
         return;

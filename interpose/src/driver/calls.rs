@@ -196,7 +196,6 @@ pub(crate) fn is_blocking(stream: CUstream) -> bool {
     result != CUresult::SUCCESS || flags & CUstream_flags::NON_BLOCKING.0 == 0
 }
 
-/// Whether all work on the stream is complete. Enqueues nothing.
 pub(crate) fn query_stream(stream: CUstream) -> CUresult {
     call!(cuStreamQuery(stream => CUstream))
 }
@@ -244,7 +243,6 @@ pub(crate) fn relax_capture_mode() -> CUresult {
     call!(cuThreadExchangeStreamCaptureMode(&raw mut mode => *mut CUstreamCaptureMode))
 }
 
-/// A new event without timing.
 pub(crate) fn new_event() -> Result<CUevent, CUresult> {
     let mut event = CUevent::NULL;
     let flags = CUevent_flags::DISABLE_TIMING.0;
@@ -259,7 +257,6 @@ pub(crate) fn new_timing_event() -> Result<CUevent, CUresult> {
     checked(result, event)
 }
 
-/// The time between two reached events, ms.
 pub(crate) fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32, CUresult> {
     let mut ms = 0.0;
     let mut result = call!(cuEventElapsedTime_v2(
@@ -362,7 +359,6 @@ pub(crate) fn function_name<T>(function: CUfunction, take: impl FnOnce(&str) -> 
     text(result, name).map(take)
 }
 
-/// As above, for a library's kernel.
 pub(crate) fn kernel_name<T>(kernel: CUkernel, take: impl FnOnce(&str) -> T) -> Option<T> {
     let mut name: *const c_char = ptr::null();
     let result = call!(cuKernelGetName(&raw mut name => *mut *const c_char, kernel => CUkernel));
@@ -392,7 +388,6 @@ pub(crate) fn function_needs(function: CUfunction) -> Option<(u32, u32)> {
     needs(ask)
 }
 
-/// As above, for a library's kernel on a device.
 pub(crate) fn kernel_needs(kernel: CUkernel, device: CUdevice) -> Option<(u32, u32)> {
     let ask = |attribute| {
         let mut value: c_int = 0;

@@ -101,7 +101,6 @@ pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
     })
 }
 
-/// The result for an entry point that the driver lacks.
 #[cold]
 pub(crate) fn missing() -> CUresult {
     if DRIVER.library.load(Ordering::Acquire).is_null() {

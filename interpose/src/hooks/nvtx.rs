@@ -185,7 +185,6 @@ fn push(of: Patterns, found: impl Fn(Patterns) -> Patterns) -> c_int {
     NOT_TRACKED
 }
 
-/// The innermost range of a domain with these patterns ends.
 #[inline]
 fn pop(of: Patterns) -> c_int {
     if of & REQUEST == 0 {
@@ -211,7 +210,6 @@ fn start(found: Patterns) -> u64 {
     }
 }
 
-/// The range of that number ends.
 #[inline]
 fn end(range: u64) {
     let with_launches = Ending {
@@ -251,7 +249,6 @@ fn unseen<T>(part: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
-/// The patterns of `among` that match an event's message.
 #[inline]
 unsafe fn of_event(event: *const Event, among: Patterns) -> Patterns {
     // SAFETY: the program's event, or null.

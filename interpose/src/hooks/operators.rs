@@ -66,11 +66,9 @@ struct Call {
 enum StreamOf {
     /// The stream set for a library handle.
     Handle(*mut c_void),
-    /// This stream.
     Given(*mut c_void),
 }
 
-/// State of a call from before to after it.
 struct Prepared {
     client: &'static Client,
     library: Library,

@@ -140,13 +140,11 @@ struct Totals {
     /// Expected duration of the profiled ones. Wide, so that additions can be subtracted exactly.
     expected_ns: u128,
     kernels: u64,
-    /// Of these, kernels that no profile knows.
     unknown: u64,
     collectives: u64,
     /// Kernels by class, in the order of [`CLASSES`].
     classes: [u64; CLASSES.len()],
     needs: BTreeMap<u32, u64>,
-    /// Additions and subtractions so far.
     #[cfg(test)]
     steps: usize,
 }
@@ -263,7 +261,6 @@ impl Graphs {
         self.change(exec, |_| None);
     }
 
-    /// An executable was updated with a graph's parameters.
     pub(crate) fn handle_updated(&self, exec: CUgraphExec, new: Option<Vec<Part>>) {
         self.change(exec, |old| {
             let (old, mut new) = (old?, new?);
@@ -680,7 +677,6 @@ impl Totals {
 }
 
 impl Part {
-    /// The kernel, if the part is enabled and has one.
     fn running(&self) -> Option<&Known> {
         self.kernel.as_ref().filter(|_| self.is_enabled)
     }

@@ -57,9 +57,7 @@ pub(crate) static KERNELS: Kernels = Kernels::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
-    /// Blocks in x, y, z.
     pub(crate) grid: [u32; 3],
-    /// Threads per block in x, y, z.
     pub(crate) block: [u32; 3],
     /// Dynamic shared memory per block, bytes.
     pub(crate) shared_bytes: u32,
@@ -79,7 +77,6 @@ pub(crate) struct Known {
     pub(crate) is_profiled: bool,
     /// Whether the duration was observed.
     pub(crate) is_learnt: bool,
-    /// Whether it is a collective kernel ([`collective`]).
     pub(crate) is_collective: bool,
 }
 
@@ -265,7 +262,6 @@ impl Kernels {
         })
     }
 
-    /// Begins this process's record in a folder, unless it has one.
     pub(crate) fn begin_record(&self, folder: &Path) -> io::Result<&Record> {
         if let Some(record) = self.record.get() {
             return Ok(record);
@@ -455,7 +451,6 @@ impl Kernels {
         );
     }
 
-    /// Judges a launch by the profile and the driver.
     #[cold]
     fn judge(&self, client: &Client, function: CUfunction, what: &What, shape: &Shape) -> Judged {
         let identity = what.identity;
@@ -532,7 +527,6 @@ impl Kernels {
         self.names.text(self.identities.of(identity)?.name)
     }
 
-    /// Logs each kernel and shape on first sight.
     fn say_judged(&self, identity: IdentityIndex, shape: &Shape, kernel: &Kernel, told: &Told) {
         let Some(Identity {
             name,
@@ -604,7 +598,6 @@ struct Told {
     quality: Match,
     /// The operator by which it was found.
     operator: Option<Operator>,
-    /// The estimate of its class, if any.
     estimated: Option<Estimate>,
 }
 

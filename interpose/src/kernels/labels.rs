@@ -28,7 +28,6 @@ const LABELS_MAX: usize = 1 << 13;
 /// Words of a label: one for the short fields, the others with two sizes each.
 const KEY_WORDS: usize = 1 + SIZES_MAX / 2;
 
-/// Number format of an operator's matrices or tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Number {
@@ -76,7 +75,6 @@ impl Number {
         found.map_or(Self::Unknown, |(number, _)| *number)
     }
 
-    /// From a `cudaDataType`.
     pub(crate) fn of_cuda(data_type: i32) -> Self {
         match data_type {
             0 => Self::F32,
@@ -96,7 +94,6 @@ impl Number {
         }
     }
 
-    /// From a `cudnnDataType_t`.
     pub(crate) fn of_cudnn(data_type: i32) -> Self {
         match data_type {
             0 => Self::F32,
@@ -116,7 +113,6 @@ impl Number {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Index in [`OPERATOR_NAMES`].
     pub(crate) name_index: u16,
     pub(crate) number: Number,
     /// How each factor of a product is used: `n`, `t` (transposed), `c` (conjugated, too); 0: not
@@ -346,7 +342,6 @@ impl Labels {
     }
 }
 
-/// Keeps a label; logs each once.
 pub(crate) fn intern(label: &Label) -> LabelIndex {
     let (index, is_new) = LABELS.intern(label);
     if is_new && log::is_said(Level::Debug) {
@@ -380,7 +375,6 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Whether a call at this stack address is inside an operator.
     #[inline]
     pub(crate) fn is_inside(&self, here: usize) -> bool {
         here < self.at.get()
@@ -413,7 +407,6 @@ pub(crate) fn with_current<T>(body: impl FnOnce(&Current) -> T) -> T {
     CURRENT.with(body)
 }
 
-/// Counts a launch. Returns its label.
 #[inline]
 pub(crate) fn handle_launch() -> LabelIndex {
     if !LABELS.is_used.load(Ordering::Relaxed) {

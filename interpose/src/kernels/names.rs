@@ -31,7 +31,6 @@ impl Names {
         }
     }
 
-    /// Keeps a name. `None` if there is no room for it.
     pub(crate) fn intern(&self, name: &str) -> Option<NameIndex> {
         if name.len() > NAME_BYTES_MAX {
             return None;

@@ -55,7 +55,6 @@ const GRAPHS_MAX: usize = 1024;
 pub(crate) struct Record {
     page: Mapping<RecordPage>,
     file: File,
-    /// Entries, and bytes of text, already taken.
     entries_taken: AtomicU32,
     text_taken: AtomicU32,
     entries_room: Room,
@@ -67,9 +66,7 @@ pub(crate) struct Record {
     graph_dues: Box<[Due]>,
     /// Not read yet.
     pub(crate) pairs: Pairs,
-    /// Held by the thread that reads them.
     pub(crate) reading: TryLock,
-    /// Held by the thread that adds a duration.
     adding: TryLock,
     random: AtomicU64,
     /// Entries by CUPTI's description of a launch. Launching threads never wait for it.
@@ -90,7 +87,6 @@ struct Room {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryIndex(pub(crate) u32);
 
-/// A kernel and shape for the record.
 pub(crate) struct Described {
     pub(crate) name: String,
     /// The operator it is launched in, as a line; empty: none.
@@ -295,7 +291,6 @@ impl Record {
         self.page.entries.get(index as usize)
     }
 
-    /// The schedule of an entry's timed launches.
     pub(crate) fn due(&self, EntryIndex(index): EntryIndex) -> Option<&Due> {
         self.dues.get(index as usize)
     }

@@ -72,7 +72,6 @@ pub(crate) fn of_stream(stream: CUstream) -> Option<&'static DeviceAccount> {
     )
 }
 
-/// The charge for an imminent driver call.
 pub(crate) struct Charge {
     state: State,
     kind: Kind,
@@ -80,7 +79,6 @@ pub(crate) struct Charge {
 }
 
 enum State {
-    /// There is no account for it.
     Free,
     Held(&'static DeviceAccount),
     Refused,
@@ -101,7 +99,6 @@ impl Charge {
         }
     }
 
-    /// Whether the driver must not be called.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.state, State::Refused)
     }

@@ -66,7 +66,6 @@ const DRAIN_MS_MAX: u32 = 60_000;
 pub(crate) struct Config {
     pub(crate) class: JobClass,
     pub(crate) profile: Option<PathBuf>,
-    /// Folder for the record of launches, if one is wanted.
     pub(crate) record: Option<PathBuf>,
     pub(crate) cupti: Library,
     /// Whether the environment shows that another profiler runs in the process.
@@ -77,10 +76,8 @@ pub(crate) struct Config {
     /// Whether `PILLION_CLASS`, `PILLION_JOB` or `PILLION_SOCKET` is set.
     pub(crate) expects_daemon: bool,
     pub(crate) quotas: Quotas,
-    /// See [`crate::signals::handler`].
     #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
     pub(crate) drain_ms: u32,
-    /// The NVTX ranges that are requests ([`crate::hooks::nvtx`]).
     #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]
     pub(crate) request_range: Option<RangePattern>,
     #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]

@@ -64,7 +64,6 @@ struct Symbols {
     hash: *const u32,
 }
 
-/// libc's own function `name`.
 pub(crate) fn find_in_libc(name: &CStr) -> Option<NonNull<c_void>> {
     ONLY_IN_LIBC.iter().find_map(|mark| find_beside(mark, name))
 }

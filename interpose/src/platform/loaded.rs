@@ -19,7 +19,6 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// The file that contains an address.
     pub(crate) fn of(address: *mut c_void) -> Option<Self> {
         let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: a place that outlives the call.
@@ -95,7 +94,6 @@ impl Opened {
         NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) }).map(Self)
     }
 
-    /// The definition of `symbol` in the file or its dependencies.
     pub(crate) fn find(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: an open library and a string that ends in NUL.
         NonNull::new(unsafe { loader::dlsym()(self.0.as_ptr(), symbol.as_ptr()) })

@@ -66,7 +66,6 @@ impl Real {
     pub(crate) const ADDRESS_OFFSET: usize = core::mem::offset_of!(Self, address);
 }
 
-/// libc's functions, looked up on first use.
 pub(crate) static LOADER: Loader = Loader::new();
 
 pub(crate) struct Loader {

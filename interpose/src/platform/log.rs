@@ -27,7 +27,6 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// The names accepted in `PILLION_LOG`.
     pub(crate) const NAMES: [&'static str; 4] = ["error", "warn", "info", "debug"];
 
     pub(crate) fn from_name(name: &str) -> Option<Self> {

@@ -266,7 +266,6 @@ pub(crate) fn is_switched_on(name: &CStr) -> bool {
     !matches!(value.to_bytes(), b"" | b"0")
 }
 
-/// Prefetches a cache line for writing, without waiting for it.
 #[inline]
 pub(crate) fn prepare_to_write<T>(line: *const T) {
     #[cfg(target_arch = "x86_64")]

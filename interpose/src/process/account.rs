@@ -108,7 +108,6 @@ pub(crate) fn is_any() -> bool {
     ACCOUNTS.is_any()
 }
 
-/// The account of the device that was seen first.
 #[inline]
 pub(crate) fn first() -> Option<&'static DeviceAccount> {
     ACCOUNTS.at(0)

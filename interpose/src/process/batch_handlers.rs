@@ -14,7 +14,6 @@ use crate::platform::sys::locked;
 /// A function of the program, called when another batch is wanted.
 pub(crate) type OnBatch = unsafe extern "C" fn(data: *mut c_void, batch: u32);
 
-/// The functions, by kind of requests.
 #[derive(Default)]
 pub(crate) struct Handlers(Mutex<[Option<Handler>; KINDS]>);
 

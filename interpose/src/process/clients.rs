@@ -20,13 +20,11 @@ use crate::process::Client;
 
 pub(crate) static CLIENTS: CachePadded<Clients> = CachePadded::new(Clients::new());
 
-/// The devices of this process.
 pub(crate) struct Clients {
     /// In the order in which their devices were first seen.
     entries: [Entry; DEVICES_MAX],
     /// Entries that are claimed, or about to be.
     claimed: AtomicUsize,
-    /// Held while claiming an entry.
     noting: Mutex<()>,
     /// The settings of this process ([`crate::process::config`]). Set without a lock, unlike by
     /// `OnceLock`: a child forked while another thread of its parent reads the environment would
@@ -35,7 +33,6 @@ pub(crate) struct Clients {
 }
 
 struct Entry {
-    /// [`FREE`], [`NOTED`], [`ATTACHING`] or [`SETTLED`].
     state: AtomicU8,
     device: AtomicI32,
     client: Current<Client>,
@@ -49,7 +46,6 @@ const ATTACHING: u8 = 2;
 /// A client of its daemon, or unmanaged.
 const SETTLED: u8 = 3;
 
-/// Whether a daemon manages a device.
 #[derive(Clone, Copy)]
 pub(crate) enum Managed {
     NotYet,
@@ -185,7 +181,6 @@ pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
     CLIENTS.all().filter(move |_| is_attached)
 }
 
-/// The settings, once read.
 pub(crate) fn config() -> Option<&'static Config> {
     CLIENTS.config.get()
 }

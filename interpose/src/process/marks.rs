@@ -25,7 +25,6 @@ pub(crate) struct Beginning {
     pub(crate) kind: u32,
     /// Number of inputs; 0: not stated.
     pub(crate) batch: u32,
-    /// Whether an NVTX range marks the request.
     pub(crate) is_nvtx: bool,
 }
 
@@ -138,7 +137,6 @@ fn tell(mark: &Record) -> bool {
     is_told
 }
 
-/// Counts an invalid mark.
 #[cold]
 fn refuse() {
     if let Some(client) = marked().next() {

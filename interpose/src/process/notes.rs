@@ -15,7 +15,6 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::platform::sys::locked;
 
-/// A client's notebook (see the module's head).
 #[derive(Default)]
 pub(crate) struct Notes {
     /// Created when a daemon is first asked.
@@ -31,7 +30,6 @@ pub(crate) struct Notes {
     are_read: AtomicBool,
     /// Whether a daemon has answered with what is kept.
     is_answered: AtomicBool,
-    /// The kept knowledge from that answer.
     kept: OnceLock<&'static ProfileIndex>,
     program: OnceLock<Option<String>>,
 }

@@ -22,7 +22,6 @@ use crate::process::thread::ThisThread;
 pub(crate) struct Client {
     /// The part shared with daemons.
     pub(crate) shared: client::Client,
-    /// Index in [`crate::process::clients::CLIENTS`].
     pub(crate) index: u32,
     pub(crate) device: CUdevice,
     /// The device's identity as daemons know it; empty if the driver does not say.
@@ -38,15 +37,12 @@ pub(crate) struct Client {
     pub(crate) notes: Notes,
     /// Whether launches are recorded ([`crate::kernels::record`]).
     pub(crate) is_recording: bool,
-    /// The device's stream priorities, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
     /// The priority of high-priority launches on default streams, if this driver supports it.
     pub(crate) default_priority: Option<i32>,
     pub(crate) priority_use: PriorityUse,
-    /// The program's open requests ([`crate::process::marks`]).
     #[cfg(not(shim))]
     pub(crate) requests: OpenRequests,
-    /// The program's functions to call with a wanted batch.
     #[cfg(not(shim))]
     pub(crate) on_batch: Handlers,
     /// Whether MPS shares the device, if this driver says so.
@@ -63,7 +59,6 @@ impl Deref for Client {
 }
 
 impl Client {
-    /// The calling thread, as a sender to this client's daemons.
     #[inline]
     pub(crate) fn thread(&self) -> ThisThread {
         ThisThread::of(self.index)
@@ -74,7 +69,6 @@ impl Client {
         self.known.get()
     }
 
-    /// Notes the address of the daemon that has accepted it.
     pub(crate) fn note_socket(&self, socket: &Path) {
         let mut last = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket.clone_into(&mut last);

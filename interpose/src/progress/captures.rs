@@ -42,7 +42,6 @@ impl Captures {
         free.is_some()
     }
 
-    /// Forgets the capture of a stream. Returns whether it was noted.
     pub(crate) fn end(&self, stream: u64) -> bool {
         self.0.iter().any(|place| {
             let is_its =
@@ -53,7 +52,6 @@ impl Captures {
         })
     }
 
-    /// Forgets those of a destroyed context. Returns how many.
     pub(crate) fn end_all_of(&self, context: u64) -> u32 {
         let ended = self.0.iter().filter(|place| {
             let stream = place.stream.load(Ordering::Relaxed);

@@ -73,7 +73,6 @@ impl Wait {
         Self { mark, began_ns }
     }
 
-    /// The call has returned: everything up to the mark is complete.
     pub(crate) fn handle_reached(&self) {
         reached(self.mark, self.began_ns);
     }
@@ -97,7 +96,6 @@ fn reached(mark: Mark, began_ns: u64) {
     slot.waited().handle_waited(mark.mark, began_ns, now_ns);
 }
 
-/// A slot and its client, if that is best-effort.
 fn best_effort(index: u32) -> Option<(&'static Slot, &'static Client)> {
     let client = STREAMS.client_of(index)?;
     let slot = STREAMS.slot(index)?;
@@ -119,7 +117,6 @@ pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
     complete(index, mark);
 }
 
-/// Everything up to `mark` is complete: counts and reports it.
 pub(crate) fn complete(index: u32, mark: u64) {
     // The client first: once all is complete the slot may be reused.
     if let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) {

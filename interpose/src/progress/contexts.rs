@@ -34,7 +34,6 @@ struct Entry {
     is_primary: AtomicBool,
     /// How often it is attached to (`cuCtxAttach`), including its creation.
     uses: AtomicU32,
-    /// See [`Contexts::is_mixed`].
     is_mixed: AtomicBool,
 }
 

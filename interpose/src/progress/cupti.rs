@@ -224,7 +224,6 @@ fn told() -> Option<(&'static Record, &'static Told)> {
     Some((record, record.told.get()?))
 }
 
-/// CUPTI requests a buffer, in any thread.
 extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records_max: *mut usize) {
     let lent = told().and_then(|(_, told)| told.lend());
     let bytes = lent.map_or(0, |_| BUFFER_BYTES);

@@ -83,7 +83,6 @@ pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: Number)
     }
 }
 
-/// What a client's helper has learnt; see the module's head.
 #[derive(Default)]
 pub(crate) struct Learner {
     is_on: bool,
@@ -95,7 +94,6 @@ pub(crate) struct Learner {
     /// Whether anything learnt is unpublished.
     is_untold: bool,
     tell_ns: u64,
-    /// Whether anything learnt is not noted.
     is_unnoted: bool,
     noted: Noted,
 }
@@ -202,7 +200,6 @@ impl Learner {
         (durations.taught_launches(), durations.taught_kernels())
     }
 
-    /// Publishes the longest kernels, if due.
     pub(crate) fn poll_longest(&mut self, client: &Client) {
         if !self.is_untold {
             return;
@@ -225,7 +222,6 @@ impl Learner {
         self.note(client, now_ns);
     }
 
-    /// The process exits, with nothing in flight: notes the rest.
     pub(crate) fn note_last(&mut self, client: &Client) {
         if self.is_unnoted {
             self.note(client, client.clock.now_ns());
@@ -371,7 +367,6 @@ enum Said {
     Graph(u64),
 }
 
-/// The longest launch of a name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Longest {
     /// Expected duration, ns; 0: unknown.

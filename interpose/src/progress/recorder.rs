@@ -112,7 +112,6 @@ impl Ticket {
     }
 }
 
-/// Before a launch of a recorded client on the stream of `slot`.
 #[cold]
 pub(crate) fn begin(
     client: &Client,
@@ -201,7 +200,6 @@ fn wanted_graph(record: &Record, number: Number) -> Option<Wanted<'_>> {
     })
 }
 
-/// After the launch.
 #[cold]
 pub(crate) fn end(
     client: &Client,
@@ -405,7 +403,6 @@ pub(crate) fn read_last() {
     }
 }
 
-/// A context is gone, and its events with it.
 pub(crate) fn handle_context_destroyed(context: CUcontext) {
     if let Some(record) = KERNELS.record() {
         let lost = record.pairs.forget(Handle::from(context).0);

@@ -56,20 +56,17 @@ pub(crate) struct Around {
     pub(crate) is_deep: bool,
 }
 
-/// How completion may be learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// By an event in the stream, recorded by any thread.
     Event,
     /// By an event in the stream, recorded by a thread that launches on it.
     EventByLauncher,
-    /// By a query whether the stream is idle.
     Query,
     /// Not at all: expected durations stand for it.
     Expected,
 }
 
-/// The rules of the module's head.
 pub(crate) fn sight(kind: Kind, around: Around) -> Sight {
     let no_event = match kind {
         // A query can void a capture.
@@ -89,7 +86,6 @@ pub(crate) fn sight(kind: Kind, around: Around) -> Sight {
     }
 }
 
-/// The present rule for a client's stream.
 pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
     let (kind, context) = (slot.kind(), slot.context());
     let around = Around {

@@ -58,7 +58,6 @@ impl Stream {
     }
 }
 
-/// A stream's relation to the legacy stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Legacy,

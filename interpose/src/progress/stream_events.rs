@@ -26,7 +26,6 @@ pub(crate) struct Event {
     operations: AtomicU32,
 }
 
-/// The result of an attempt to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     Pending,
@@ -36,12 +35,9 @@ pub(crate) enum Recorded {
     Never,
 }
 
-/// A stream's progress by its pending event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Everything up to this mark is complete.
     Reached(u64),
-    /// Not everything up to this mark is.
     NotYet(u64),
     /// The driver will not report any more whether everything up to this mark is.
     Lost(u64),

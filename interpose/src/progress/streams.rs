@@ -179,7 +179,6 @@ impl Streams {
         self.slots.get(index as usize)
     }
 
-    /// The log of a slot's stream, if the stream teaches.
     #[inline]
     pub(super) fn log(&self, index: u32) -> Option<&LaunchLog<LAUNCHES>> {
         self.logs.get(index as usize)

@@ -57,7 +57,6 @@ pub(crate) fn handle_admitted(client: &Client, place: Place, known: &Known, gran
     rings::push_or_count(&client.page, &client.thread(), &Record::Launch(launch));
 }
 
-/// The stream for records of that place.
 fn stream_of(client: &Client, place: Place) -> u32 {
     match place {
         Place::Slot(index) => index,
@@ -124,7 +123,6 @@ impl Copied {
     }
 }
 
-/// For the helper: which names are reported.
 #[derive(Default)]
 pub(crate) struct Names {
     /// The trace being taken; 0: none.

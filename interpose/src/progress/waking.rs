@@ -97,7 +97,6 @@ impl Drop for KeptOut {
     }
 }
 
-/// Waits until every helper that was in the driver has left it.
 pub(crate) fn wait_until_all_out() {
     process::clients().for_each(wait_until_out);
 }

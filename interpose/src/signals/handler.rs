@@ -251,7 +251,6 @@ fn own_handler() -> usize {
     handler as usize
 }
 
-/// The handler in place of the default; see the module's head.
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     let errno = Errno::of_thread();
     let found = errno.read();
@@ -365,7 +364,6 @@ fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
     mask(libc::SIG_UNBLOCK, 1 << (signal - 1));
 }
 
-/// Blocks or unblocks the signals of a kernel set in this thread.
 fn mask(how: c_int, set: u64) {
     // SAFETY: a kernel signal set; the old one is not returned.
     unsafe {
@@ -449,7 +447,6 @@ fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
 /// Sent by a timer (`<asm-generic/siginfo.h>`).
 const SI_TIMER: c_int = -2;
 
-/// Whether a signal at this time belongs to the first.
 fn is_same_request(now_ns: u64) -> bool {
     // 0: the first one is being handled now.
     let told_ns = SIGNALS.told_ns.load(Ordering::Acquire);
@@ -493,7 +490,6 @@ fn arm_timer(signal: c_int, after_ms: u32) -> bool {
     }
 }
 
-/// Dies of the signal, as without us.
 #[cold]
 #[inline(never)]
 fn die(signal: c_int) -> ! {

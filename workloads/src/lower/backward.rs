@@ -93,7 +93,6 @@ fn loss(list: &mut List, rows: f64, elements: f64) {
 /// Share of the bandwidth's price at which data is read again that was just read.
 const CACHED_READ: f64 = 0.1;
 
-/// The gradients of a matrix product's two factors.
 pub(super) fn products(list: &mut List, rows: f64, inputs: f64, outputs: f64) {
     list.product("gemm_grad_input", [1.0, rows, inputs, outputs]);
     list.product("gemm_grad_weight", [1.0, inputs, outputs, rows]);

@@ -46,7 +46,6 @@ pub(super) fn similarity(list: &mut List, rows: f64, columns: f64) {
     list.arithmetic("divide", rows * rows, 3.0);
 }
 
-/// The gradients of the rows.
 pub(super) fn similarity_backward(list: &mut List, rows: f64, columns: f64) {
     list.arithmetic("divide", rows * rows, 3.0);
     products(list, rows, columns, rows);

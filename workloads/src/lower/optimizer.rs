@@ -5,7 +5,6 @@ use super::List;
 use crate::network::Optimizer;
 use crate::work::Family;
 
-/// Adds the kernels that update a tensor of `elements`.
 pub(super) fn step(list: &mut List, optimizer: Optimizer, elements: f64) {
     match optimizer {
         // g = 0 (before the backward pass, but it costs the same here); g = g + d p; p = p - r g.

@@ -24,7 +24,6 @@ const BACKWARD_ARRAYS: f64 = 2.0 * GATES + 5.0;
 const FORWARD_FLOPS: f64 = 12.0;
 const BACKWARD_FLOPS: f64 = 24.0;
 
-/// Adds the kernels of a layer.
 pub(super) fn forward(list: &mut List, layer: &Recurrent, is_training: bool) {
     let &Recurrent {
         sequences,
@@ -52,7 +51,6 @@ pub(super) fn forward(list: &mut List, layer: &Recurrent, is_training: bool) {
     }
 }
 
-/// Adds the kernels of a layer's gradients.
 pub(super) fn backward(list: &mut List, layer: &Recurrent) {
     let &Recurrent {
         sequences,

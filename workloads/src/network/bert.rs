@@ -6,26 +6,21 @@
 
 use super::{Attention, Block, Layer, Network, Optimizer};
 
-/// Tokens of a sequence.
 const TOKENS: f64 = 384.0;
 /// Entries of the word table, of the position table, and of the segment table. Of RoBERTa's
 /// positions the first two are padding, and its sequences have no segments.
 const BERT_TABLES: [f64; 3] = [30_522.0, 512.0, 2.0];
 const ROBERTA_TABLES: [f64; 3] = [50_265.0, 514.0, 1.0];
-/// Width of an attention head.
 const HEAD: f64 = 64.0;
 
-/// 12 layers of width 768.
 pub(crate) fn base(batch: u32) -> Network {
     bert(batch, 12, 768.0, BERT_TABLES)
 }
 
-/// 8 layers of width 512.
 pub(crate) fn medium(batch: u32) -> Network {
     bert(batch, 8, 512.0, BERT_TABLES)
 }
 
-/// 24 layers of width 1024.
 pub(crate) fn large(batch: u32) -> Network {
     bert(batch, 24, 1024.0, BERT_TABLES)
 }

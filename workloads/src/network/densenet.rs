@@ -5,12 +5,10 @@
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
-/// Channels of the first convolution.
 const STEM: u32 = 64;
 /// Channels that a layer adds (the paper's k), and those of the bottleneck inside it.
 const GROWTH: u32 = 32;
 const BOTTLENECK: u32 = 4 * GROWTH;
-/// Layers of each block.
 const BLOCKS: [u32; 4] = [6, 12, 48, 32];
 /// Classes of ImageNet.
 const CLASSES: f64 = 1000.0;
@@ -48,7 +46,6 @@ pub(crate) fn densenet201(batch: u32) -> Network {
     }
 }
 
-/// The layers so far and the images that come out of them.
 struct Builder {
     layers: Vec<Layer>,
     images: Images,

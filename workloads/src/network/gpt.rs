@@ -5,7 +5,6 @@
 
 use super::{Attention, Block, Layer, Network, Optimizer};
 
-/// A decoder.
 struct Decoder {
     depth: u32,
     width: f64,
@@ -36,14 +35,12 @@ const PROMPT: f64 = 512.0;
 /// Tokens before the one that is decoded.
 const CONTEXT: f64 = 1024.0;
 
-/// Reads one prompt per sequence.
 pub(crate) fn prefill(batch: u32) -> Network {
     let sequences = f64::from(batch);
     // Only the last position of each sequence is asked what comes next.
     decoder(&XL, sequences, (PROMPT, PROMPT), sequences)
 }
 
-/// Makes one token per sequence.
 pub(crate) fn decode(batch: u32) -> Network {
     let sequences = f64::from(batch);
     decoder(&XL, sequences, (1.0, CONTEXT), sequences)

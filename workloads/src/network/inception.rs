@@ -25,7 +25,6 @@ enum Step {
 
 use Step::{AveragePool, Both, Inside, MaxPool, Same};
 
-/// What comes before the blocks.
 const STEM: [Step; 7] = [
     Inside(32, 2),
     Inside(32, 1),
@@ -36,7 +35,6 @@ const STEM: [Step; 7] = [
     MaxPool,
 ];
 
-/// The network for images of 299 x 299.
 pub(crate) fn inceptionv3(batch: u32) -> Network {
     let mut builder = Builder {
         layers: Vec::new(),
@@ -73,7 +71,6 @@ pub(crate) fn inceptionv3(batch: u32) -> Network {
     }
 }
 
-/// The layers so far and the images that come out of them.
 struct Builder {
     layers: Vec<Layer>,
     images: Images,
@@ -182,7 +179,6 @@ impl Builder {
         }
     }
 
-    /// A convolution with its normalisation and activation.
     fn convolution(&mut self, layer: Convolution) {
         self.images = layer.outputs;
         let elements = self.images.elements();

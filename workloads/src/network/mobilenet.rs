@@ -13,7 +13,6 @@ const STAGES: [(u32, u32, u32, u32); 7] = [
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 ];
-/// Channels before and after the stages.
 const STEM: u32 = 32;
 const HEAD: u32 = 1280;
 /// Classes of ImageNet.
@@ -54,14 +53,12 @@ pub(crate) fn mobilenetv2(batch: u32) -> Network {
     }
 }
 
-/// The layers so far and the images that come out of them.
 struct Builder {
     layers: Vec<Layer>,
     images: Images,
 }
 
 impl Builder {
-    /// A convolution with its normalisation.
     fn convolution(&mut self, channels: u32, filter: u32, stride: u32) {
         let layer = self.layer(channels, filter, stride);
         self.layers.push(Layer::Convolution(layer));
@@ -75,7 +72,6 @@ impl Builder {
         self.layers.push(Layer::BatchNorm(self.images));
     }
 
-    /// A convolution of the images so far, which become its outputs.
     fn layer(&mut self, channels: u32, filter: u32, stride: u32) -> Convolution {
         let layer = Convolution::padded(self.images, channels, [filter; 2], stride);
         self.images = layer.outputs;

@@ -15,19 +15,16 @@ const EXPANSION: u32 = 4;
 const CLASSES: f64 = 1000.0;
 const CIFAR_CLASSES: f64 = 10.0;
 
-/// 18 layers.
 pub(crate) fn resnet18(batch: u32) -> Network {
     let mut builder = Builder::for_imagenet(batch);
     builder.basic_stages();
     builder.end(CLASSES)
 }
 
-/// 50 layers.
 pub(crate) fn resnet50(batch: u32) -> Network {
     resnet(batch, [3, 4, 6, 3], 1)
 }
 
-/// 101 layers.
 pub(crate) fn resnet101(batch: u32) -> Network {
     resnet(batch, [3, 4, 23, 3], 1)
 }
@@ -37,12 +34,10 @@ pub(crate) fn wide_resnet101_2(batch: u32) -> Network {
     resnet(batch, [3, 4, 23, 3], 2)
 }
 
-/// 152 layers.
 pub(crate) fn resnet152(batch: u32) -> Network {
     resnet(batch, [3, 8, 36, 3], 1)
 }
 
-/// 18 layers, for images of 32 x 32.
 pub(crate) fn resnet18_cifar10(batch: u32) -> Network {
     let mut builder = Builder::new(batch, 32);
     builder.convolution(STEM, 3, 1);
@@ -64,7 +59,6 @@ fn resnet(batch: u32, stages: [u32; 4], widening: u32) -> Network {
     builder.end(CLASSES)
 }
 
-/// The layers so far and the images that come out of them.
 struct Builder {
     layers: Vec<Layer>,
     images: Images,
@@ -84,7 +78,6 @@ impl Builder {
         }
     }
 
-    /// What comes before the stages, for images of 224 x 224.
     fn for_imagenet(batch: u32) -> Self {
         let mut builder = Self::new(batch, 224);
         builder.convolution(STEM, 7, 2);
@@ -116,7 +109,6 @@ impl Builder {
         }
     }
 
-    /// A convolution with its normalisation.
     fn convolution(&mut self, channels: u32, filter: u32, stride: u32) {
         let layer = Convolution::padded(self.images, channels, [filter; 2], stride);
         self.images = layer.outputs;
@@ -129,7 +121,6 @@ impl Builder {
         self.layers.push(Layer::Activation { elements });
     }
 
-    /// The stages of ResNet-18: two blocks each.
     fn basic_stages(&mut self) {
         for stage in 0..4 {
             for block in 0..2 {

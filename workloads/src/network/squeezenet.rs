@@ -5,7 +5,6 @@
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
-/// Channels of the first convolution.
 const STEM: u32 = 64;
 /// Channels that the blocks of each stage squeeze to. Each of a block's two expansions has four
 /// times as many. Pooling precedes all stages but the last.
@@ -15,12 +14,10 @@ const EXPANSION: u32 = 4;
 const CLASSES: u32 = 1000;
 const CIFAR_CLASSES: u32 = 10;
 
-/// For images of 224 x 224.
 pub(crate) fn squeezenet(batch: u32) -> Network {
     squeezenet1_1(batch, 224, CLASSES)
 }
 
-/// For images of 32 x 32.
 pub(crate) fn squeezenet_cifar10(batch: u32) -> Network {
     squeezenet1_1(batch, 32, CIFAR_CLASSES)
 }
@@ -57,14 +54,12 @@ fn squeezenet1_1(batch: u32, size: u32, classes: u32) -> Network {
     }
 }
 
-/// The layers so far and the images that come out of them.
 struct Builder {
     layers: Vec<Layer>,
     images: Images,
 }
 
 impl Builder {
-    /// A convolution with its bias and its activation.
     fn convolution(&mut self, layer: Convolution) {
         self.images = layer.outputs;
         let elements = self.images.elements();

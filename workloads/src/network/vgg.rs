@@ -9,17 +9,14 @@ const CHANNELS: [u32; 5] = [64, 128, 256, 512, 512];
 /// Outputs of the matrix products at the end; the last are the classes of ImageNet.
 const LINEAR: [f64; 3] = [4096.0, 4096.0, 1000.0];
 
-/// 16 layers with parameters.
 pub(crate) fn vgg16(batch: u32) -> Network {
     vgg(batch, [2, 2, 3, 3, 3])
 }
 
-/// 19 layers with parameters.
 pub(crate) fn vgg19(batch: u32) -> Network {
     vgg(batch, [2, 2, 4, 4, 4])
 }
 
-/// The network with that many convolutions in each stage.
 fn vgg(batch: u32, stages: [u32; 5]) -> Network {
     let mut layers = Vec::new();
     let mut images = Images {

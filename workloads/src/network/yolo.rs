@@ -55,17 +55,14 @@ impl Scale {
 const BOXES: u32 = 3;
 const OUTPUTS: u32 = 4 + 1 + 80;
 
-/// The nano network.
 pub(crate) fn yolov5n(batch: u32) -> Network {
     yolov5(batch, NANO)
 }
 
-/// The small network.
 pub(crate) fn yolov5s(batch: u32) -> Network {
     yolov5(batch, SMALL)
 }
 
-/// The extra large network.
 pub(crate) fn yolov5x(batch: u32) -> Network {
     yolov5(batch, EXTRA_LARGE)
 }
@@ -90,7 +87,6 @@ fn yolov5(batch: u32, scale: Scale) -> Network {
     }
 }
 
-/// The layers so far and the images that come out of them.
 struct Builder {
     scale: Scale,
     layers: Vec<Layer>,
@@ -153,7 +149,6 @@ impl Builder {
         ]);
     }
 
-    /// A convolution with its normalisation and activation.
     fn convolution(&mut self, channels: u32, filter: u32, stride: u32) {
         let layer = Convolution::padded(self.images, channels, [filter; 2], stride);
         self.images = layer.outputs;

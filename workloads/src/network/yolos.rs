@@ -23,7 +23,6 @@ const HEAD: f64 = 64.0;
 const CLASSES: f64 = 92.0;
 const BOX: f64 = 4.0;
 
-/// The small network.
 pub(crate) fn small(batch: u32) -> Network {
     let width = f64::from(WIDTH);
     let rows = f64::from(batch) * f64::from(TOKENS);
@@ -98,7 +97,6 @@ fn encoder(sequences: f64) -> [Layer; 10] {
     ]
 }
 
-/// Three products, with activations between them.
 fn perceptron(rows: f64, width: f64, outputs: f64) -> [Layer; 5] {
     let hidden = Layer::Linear([rows, width, width]);
     let activation = Layer::Activation {

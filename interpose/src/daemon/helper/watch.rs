@@ -234,7 +234,6 @@ impl Helper {
         }
     }
 
-    /// When to query whether a mark was reached.
     fn look_ns(&mut self, index: u32, mark: u64, now_ns: u64) -> u64 {
         let looks = self.looks;
         let page = &self.client.page;

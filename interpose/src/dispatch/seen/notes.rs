@@ -75,7 +75,6 @@ impl Notes {
 
 /// One library. Written once, by the thread that opens it.
 struct Note {
-    /// [`EMPTY`], [`NOTED`] or [`TAKEN`].
     state: AtomicU8,
     is_namespace: AtomicBool,
     /// Up to a zero, or to the end.

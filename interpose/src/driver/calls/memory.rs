@@ -42,7 +42,6 @@ pub(crate) fn pool_bytes(pool: u64) -> Option<PoolBytes> {
     })
 }
 
-/// As above, for the graphs of a device.
 pub(crate) fn graph_bytes(device: CUdevice) -> Option<PoolBytes> {
     let ask = |attribute| {
         let mut value = 0_u64;
@@ -77,7 +76,6 @@ pub(crate) fn free_and_total() -> Option<(u64, u64)> {
     checked(result, (free as u64, total as u64)).ok()
 }
 
-/// The pool of stream-ordered allocations on a device.
 pub(crate) fn current_pool(device: CUdevice) -> Option<CUmemoryPool> {
     let mut pool = CUmemoryPool(ptr::null_mut());
     let result = call!(cuDeviceGetMemPool(
@@ -92,7 +90,6 @@ pub(crate) fn trim_pool(pool: u64) {
     let _ = call!(cuMemPoolTrimTo(pool_handle(pool) => CUmemoryPool, 0 => usize));
 }
 
-/// As above, for a device's graphs.
 pub(crate) fn trim_graphs(device: CUdevice) {
     let _ = call!(cuDeviceGraphMemTrim(device => CUdevice));
 }

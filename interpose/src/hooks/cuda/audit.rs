@@ -51,7 +51,6 @@ struct Written {
     pointers: usize,
 }
 
-/// Parses a Rust type.
 fn of_rust(text: &str) -> Written {
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c == '*')
@@ -64,7 +63,6 @@ fn of_rust(text: &str) -> Written {
     }
 }
 
-/// Parses a C parameter: type and name.
 fn of_c(text: &str) -> Written {
     let (before_array, array) = match text.split_once('[') {
         Some((before, _)) => (before, 1),

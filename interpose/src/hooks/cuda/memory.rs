@@ -140,7 +140,6 @@ allocate_async!(cuMemAllocAsync_ptsz, Flavour::PerThread);
 allocate_async!(cuMemAllocFromPoolAsync, Flavour::Plain, pool);
 allocate_async!(cuMemAllocFromPoolAsync_ptsz, Flavour::PerThread, pool);
 
-/// A stream-ordered allocation on a device with an account.
 struct Async {
     account: &'static DeviceAccount,
     draw: Draw,

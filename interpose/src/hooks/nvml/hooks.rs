@@ -27,7 +27,6 @@ const SUCCESS: c_uint = 0;
 const FUNCTION_NOT_FOUND: c_uint = 13;
 /// Room for a device's UUID (NVML_DEVICE_UUID_V2_BUFFER_SIZE) and for the driver's version (80).
 const TEXT_BYTES: usize = 96;
-/// The library's file name, without the version.
 const FILE_STEM: &str = "libnvidia-ml.so";
 const SONAME: &CStr = c"libnvidia-ml.so.1";
 
@@ -51,7 +50,6 @@ pub(super) struct Memory {
 pub(super) struct MemoryV2 {
     version: c_uint,
     total: u64,
-    /// Kept by the driver for itself.
     reserved: u64,
     free: u64,
     used: u64,

@@ -4,7 +4,6 @@
 
 use core::marker::PhantomData;
 
-/// A name, as bytes of UTF-8.
 pub(super) trait Name: Copy {
     fn bytes(self) -> impl Iterator<Item = u8> + Clone;
 }

@@ -49,7 +49,6 @@ pub(super) struct Event {
 const _: () = assert!(size_of::<Event>() == 48);
 const _: () = assert!(offset_of!(Event, message_type) == 32 && offset_of!(Event, message) == 40);
 
-/// An event's name.
 pub(super) enum Message<'a> {
     None,
     Narrow(Option<Narrow<'a>>),

@@ -85,7 +85,6 @@ fn size(size: c_int) -> u32 {
     u32::try_from(size).unwrap_or(0)
 }
 
-/// A product of matrices with sizes as parameters.
 #[expect(clippy::too_many_arguments, reason = "the parameters of the calls")]
 pub(super) fn product(
     index: usize,
@@ -109,7 +108,6 @@ pub(super) fn product(
     }
 }
 
-/// A product of matrices with descriptors.
 pub(super) fn light_product(
     index: usize,
     _handle: *mut c_void,
@@ -212,7 +210,6 @@ fn set<const N: usize>(to: &mut [u32], sizes: [u32; N]) {
     }
 }
 
-/// Number format and dimensions of a cuDNN tensor or filter.
 fn dimensions_of(
     helper: Helper,
     descriptor: *mut c_void,
@@ -247,7 +244,6 @@ fn dimensions_of(
     (status == 0).then_some((Number::of_cudnn(number), sizes))
 }
 
-/// The stream set for a handle, from its library.
 pub(super) fn stream_of(library: Library, handle: *mut c_void) -> Option<*mut c_void> {
     let helper = match library {
         Library::Cublas => Helper::CublasStream,

@@ -44,7 +44,6 @@ impl Identities {
         }
     }
 
-    /// Keeps an identity. `None` if there is no room for it.
     pub(super) fn intern(&self, identity: &Identity) -> Option<IdentityIndex> {
         let word = pack(identity);
         // The high bits are mixed better.

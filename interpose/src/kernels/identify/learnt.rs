@@ -31,9 +31,7 @@ pub(crate) struct Learnt<'a> {
     pub(crate) told_ns: u64,
     /// How many of its kernels the profile lacks; each lasts as long as the daemon assumes.
     pub(crate) unknown: u64,
-    /// Whether it has a resource class.
     pub(crate) is_classed: bool,
-    /// The observed duration.
     pub(crate) taken: Taken<'a>,
 }
 

@@ -41,7 +41,6 @@ pub(super) struct Shapes {
 
 const KEY_WORDS: usize = 5;
 const REST_WORDS: usize = 2;
-/// The index of the learnt word.
 const TAKEN: usize = 1;
 
 /// The parts of a note: whether profiled, class, whether collective, SM need.
@@ -170,7 +169,6 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
     ]
 }
 
-/// The inverse of [`key`].
 fn of_key(&[what, xy, zx, yz, label]: &[u64; KEY_WORDS]) -> (What, Shape) {
     let pair = |word: u64| (word as u32, (word >> u32::BITS) as u32);
     let (of_what, shared_bytes) = pair(what);

@@ -109,9 +109,7 @@ impl Kernels {
 }
 
 struct Line<'t> {
-    /// The largest kernel's name in the driver.
     name: Option<&'t str>,
-    /// The assumed duration of each, ns.
     each_ns: u64,
     is_learnt: bool,
 }

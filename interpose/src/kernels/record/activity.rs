@@ -27,7 +27,6 @@ pub(crate) struct KernelRecord {
     start: u64,
     end: u64,
     completed: u64,
-    /// Ordinal of the device.
     pub(crate) device: u32,
     context: u32,
     stream: u32,
@@ -93,7 +92,6 @@ pub(crate) fn read(
 mod tests {
     use super::*;
 
-    /// A record of `bytes` bytes with kind, times and grid.
     fn record(kind: u32, times: [u64; 2], bytes: usize) -> Vec<u8> {
         let mut record = vec![0; bytes];
         record[..4].copy_from_slice(&kind.to_le_bytes());
@@ -103,7 +101,6 @@ mod tests {
         record
     }
 
-    /// What is read where records are `step` bytes apart.
     fn read_all(buffer: &[u8], step: usize) -> Vec<Option<f32>> {
         let mut all = Vec::new();
         let next = |last: Option<usize>| Some(last.map_or(0, |last| last + step));

@@ -23,7 +23,6 @@ pub(crate) struct Due {
     tried: AtomicU32,
 }
 
-/// How much is known of the durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// No duration: each launch is due.
@@ -33,7 +32,6 @@ pub(crate) enum Known {
 }
 
 impl Due {
-    /// Counts a launch. Returns whether it is due.
     pub(crate) fn see(&self) -> bool {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
         seen.wrapping_sub(self.from.load(Ordering::Relaxed)) < 1 << 31

@@ -11,7 +11,6 @@ use protocol::recording::{Entry, RecordPage};
 
 use crate::kernels::Shape;
 
-/// The entries by key (see the module's head).
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     by_name: HashMap<String, Vec<Key>>,

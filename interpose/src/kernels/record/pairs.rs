@@ -23,7 +23,6 @@ pub(crate) struct Pair {
     pub(crate) end: u64,
     /// 0: there are no events yet.
     pub(crate) context: u64,
-    /// When the first event had been recorded, ns.
     pub(crate) began_ns: u64,
 }
 
@@ -34,7 +33,6 @@ pub(crate) enum Timed {
     Graph(Vec<EntryIndex>),
 }
 
-/// A launch whose second event has been recorded.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) timed: Timed,
@@ -56,7 +54,6 @@ pub(crate) struct Pairs {
     is_used: Box<[AtomicBool]>,
     /// By client: the same for any of its streams.
     has_stream: Box<[AtomicBool]>,
-    /// Graphs that are timed and not read yet.
     graphs: AtomicU32,
 }
 
@@ -148,7 +145,6 @@ impl Pairs {
         }
     }
 
-    /// Returns a pair that the caller holds.
     pub(crate) fn give_back(&self, at: usize) {
         let Some(cell) = self.cells.get(at) else {
             return;
@@ -164,7 +160,6 @@ impl Pairs {
         cell.state.store(FREE, Ordering::Release);
     }
 
-    /// Leaves a pair to be read.
     pub(crate) fn wait(&self, at: usize, waiting: Waiting) {
         let Some(cell) = self.cells.get(at) else {
             return;

@@ -29,7 +29,6 @@ pub(crate) type FlushAll = unsafe extern "C" fn(u32) -> c_int;
 /// `cuptiActivityGetNumDroppedRecords`.
 pub(crate) type Dropped = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> c_int;
 
-/// CUPTI's functions that are called while the job runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     pub(crate) next_record: NextRecord,
@@ -43,7 +42,6 @@ pub(crate) struct Told {
     memory: Memory,
     /// A bit for each buffer that is not lent.
     free: AtomicU32,
-    /// CUPTI delivers records.
     is_on: AtomicBool,
     /// Another tool has taken the records over.
     is_lost: AtomicBool,

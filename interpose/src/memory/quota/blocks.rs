@@ -140,7 +140,6 @@ impl Blocks {
         its.collect()
     }
 
-    /// Removes a block that is about to be freed.
     #[inline]
     pub(crate) fn take(&self, key: impl Into<Key>) -> Option<(Key, Block)> {
         if !account::is_any() {
@@ -151,7 +150,6 @@ impl Blocks {
         Some((key, block))
     }
 
-    /// Handles the driver's answer to the free.
     #[inline]
     pub(crate) fn handle_freed(&self, taken: &Option<(Key, Block)>, result: CUresult) {
         match taken {

@@ -35,7 +35,6 @@ struct Table {
 /// What an imminent call removes; [`Physical::handle_taken`] must follow.
 #[derive(Default)]
 pub(crate) struct Taken {
-    /// The handle that is released, and its memory.
     name: Option<(u64, u64)>,
     /// The mappings that are removed: address, length, memory.
     mappings: Vec<(u64, u64, u64)>,
@@ -53,7 +52,6 @@ impl Physical {
         }))
     }
 
-    /// Handles the driver's answer to a creation.
     pub(crate) fn handle_created(
         &self,
         charge: &Charge,
@@ -116,7 +114,6 @@ impl Physical {
         }
     }
 
-    /// Handles the driver's answer to the removal.
     pub(crate) fn handle_taken(&self, taken: &Taken, result: CUresult) {
         if taken.name.is_none() && taken.mappings.is_empty() {
             return;

@@ -31,7 +31,6 @@ const STEP_BYTES: u64 = 2 << 20;
 /// Most that a pool takes at once for less: 32 MiB, on an H200 (driver 580.159.04, 2026-11-26).
 const GROWTH_BYTES: u64 = 32 << 20;
 
-/// An owner of reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     Pool(u64),
@@ -66,7 +65,6 @@ pub(crate) struct Pools {
 struct Marks {
     /// Whether a charge may exceed what is reserved.
     is_stale: AtomicBool,
-    /// Whether any graph of this process has had memory.
     has_graphs: AtomicBool,
 }
 
@@ -83,7 +81,6 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Whether the driver must not be called.
     pub(crate) fn is_refused(&self) -> bool {
         self.beforehand.is_none()
     }
@@ -167,7 +164,6 @@ impl Pools {
         }
     }
 
-    /// The advance charge; `None` if the quota does not allow it.
     fn try_charge(
         &self,
         account: &'static DeviceAccount,

@@ -8,7 +8,6 @@ use super::HELD;
 use crate::daemon::lifecycle;
 use crate::process::account::{self, DeviceAccount};
 
-/// Free and total bytes for the application.
 pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> (u64, u64) {
     HELD.pools.count_anew(account);
     let Some(quota) = account.ledger().quota() else {

@@ -6,7 +6,6 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Prefixes of file names.
 const CUPTI: &[u8] = b"libcupti.so";
 const RUNTIME: &[u8] = b"libcudart.so";
 /// The toolkit's folder, unless a variable names another.
@@ -37,7 +36,6 @@ pub(super) fn candidates(maps: &[u8], major: u32, toolkit: Option<OsString>) -> 
         .collect()
 }
 
-/// The mapped file whose name has that prefix.
 fn mapped(maps: &[u8], beginning: &[u8]) -> Option<PathBuf> {
     let lines = maps.split(|byte| *byte == b'\n');
     lines

@@ -11,7 +11,6 @@ use protocol::pages::{ClientPage, Counter};
 
 use crate::kernels::Learnt;
 
-/// The sums (see the module's head), ns.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     all_ns: u64,
