@@ -1,19 +1,19 @@
 //! The best-effort side: a launch goes if the job's lease allows it, or waits until a lease does.
 //! The common case is one clock read and one charge (`protocol::lease`). A launch that may not go
-//! rings the daemon and sleeps on the lease's bell. The wait always ends:
+//! rings the daemon and sleeps on the lease's bell. The wait ends
 //! - with a lease;
 //! - after `max_hold`, because the thread may hold a lock that others need. Time in which an
 //!   operator or a rule holds the job for a fault, or a law of the policy holds it, does not count;
-//! - on a signal, because its handler may need the thread, or because the process is to end. A
-//!   signal in the microsecond between two sleeps is not noticed: the wait then lasts until
-//!   `max_hold`, or until the next signal where a rule holds the job;
-//! - when the daemon is gone: its connection has ended, or it has been silent for five seconds. A
-//!   daemon that is only late, as on a host with more threads than processors, is not gone: each
-//!   launch waits for `max_hold`. Where another daemon has taken over, the wait goes on there with
-//!   its original start time.
+//! - on a signal: its handler may need the thread, or the process is to end. A signal in the
+//!   microsecond between two sleeps is missed: the wait lasts until `max_hold`, or, where a rule
+//!   holds the job, until the next signal;
+//! - when the daemon is gone: its connection has ended, or it was silent for five seconds. A daemon
+//!   that is only late (more threads than processors) is not gone: each launch waits for
+//!   `max_hold`. If another daemon has taken over, the wait goes on there with its original start
+//!   time.
 //!
-//! A launch without a lease is charged all the same, so that the daemon's sums stay right. A
-//! collective kernel does not wait for a lease ([`admit_collective`]).
+//! A launch without a lease is charged all the same: the daemon's sums stay right. A collective
+//! kernel does not wait for a lease ([`admit_collective`]).
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -61,16 +61,16 @@ impl Grant {
 }
 
 /// Longest sleep between two polls. It bounds the cost of a lost wake-up, and of events without a
-/// bell: the daemon no longer serves this process, or its connection ended with no thread waiting.
+/// bell: the daemon no longer serves this process; its connection ended with no thread waiting.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// Longest sleep in a job that has been held for a fault for long. Signals between two sleeps are
-/// missed, so sleeps must be few.
+/// Longest sleep in a job held for a fault for long. Signals between two sleeps are missed: sleep
+/// rarely.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
-/// After its connection has ended, a daemon that held the job for a fault counts as gone only after
-/// this silence: the half second of a restart is no reason to send work to a broken GPU. Counted
-/// from its last poll; with nobody to protect it polls once a second.
+/// A daemon that held the job for a fault counts as gone only after this silence since its last
+/// poll (with nobody to protect it polls once a second), even if its connection has ended: the half
+/// second of a restart is no reason to send work to a broken GPU.
 const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
 
 /// Longest `max_hold` that is believed: a larger value is wrong, and must not hang a job.
@@ -79,10 +79,10 @@ const HOLD_NS_MAX: u64 = 10_000_000_000;
 /// A new daemon has made the process high-priority while a launch waited: the launch need not wait.
 pub struct IsHighPriority;
 
-/// Waits until the launch may go. `before_sleep` runs once if it must wait. `after_sleep` runs
-/// after each sleep, and does not return in a dying process. `known` is the launch's expected work.
-/// `unknown` is the number of its kernels that `known` lacks: at most one for a launch, any number
-/// for a graph.
+/// Waits until the launch may go. `before_sleep` runs once if it must wait; `after_sleep` after
+/// each sleep, and it does not return in a dying process. `known` is the launch's expected work,
+/// `unknown` the number of its kernels that `known` lacks (at most one for a launch, any for a
+/// graph).
 /// # Errors
 /// The process has become high-priority and need not wait.
 #[inline]
@@ -108,7 +108,7 @@ pub fn admit(
     }
 }
 
-/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may already spin
+/// As [`admit`], for a kernel of collective communication: its peers on other GPUs may already spin
 /// until it begins, so it waits only while the job is held for a fault.
 /// # Errors
 /// As [`admit`].
@@ -307,8 +307,8 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
     }
 }
 
-/// A thread that waits at the gate. If another daemon takes over, the wait goes on there: the
-/// replacement of its pages wakes the thread ([`crate::link`]).
+/// A thread that waits at the gate. If another daemon takes over, the replacement of its pages
+/// wakes the thread, which waits there ([`crate::link`]).
 #[derive(Debug)]
 pub struct Hold {
     kernel: Kernel,
@@ -398,8 +398,8 @@ impl Hold {
             }
             false => {
                 // After a long hold of several threads, one then goes by a lease, instead of all by
-                // `max_hold`. Waits before the hold still count: a hold that comes and goes is not
-                // the only obstacle.
+                // `max_hold`. Waits before the hold count: a hold that comes and goes is not the
+                // only obstacle.
                 let held_ns = (self.held_since_ns.take()).map_or(0, |ns| now_ns.saturating_sub(ns));
                 let from_ns = self.counts_from_ns.get().saturating_add(held_ns);
                 self.counts_from_ns.set(from_ns);
@@ -433,8 +433,8 @@ impl Hold {
     }
 }
 
-/// Whether collective kernels wait. Not if the job has merely used its share of the GPU: their
-/// peers on other GPUs would wait as well.
+/// Whether collective kernels wait. Not for a used-up share of the GPU: peers on other GPUs would
+/// wait.
 fn holds_collectives(client: &Client) -> bool {
     let lease = &client.link.lease;
     lease.is_held() && !lease.is_rated()

@@ -189,8 +189,7 @@ pub(crate) struct Graph {
     pub(crate) columns: f64,
 }
 
-/// A layer. Sizes are of one batch; those that are computed with only are floating-point numbers,
-/// which hold them exactly.
+/// A layer. Sizes are of one batch; those only computed with are floats, which hold them exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(
     clippy::enum_variant_names,
@@ -306,21 +305,19 @@ mod tests {
 
     #[test]
     fn networks_have_their_published_numbers_of_parameters() {
-        // ResNet, VGG, DenseNet and MobileNetV2: torchvision's model table. Inception-v3: the
-        // table's 27.16 M less the 3.33 M of the auxiliary classifier. ResNet-18 for small images:
-        // the README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and
-        // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
-        // smallest of openai/gpt-2, as counted by Hugging Face. SqueezeNet 1.1: torchvision's
-        // table; for CIFAR-10 less 990 classes of 513 parameters. RoBERTa: 125 M (fairseq's
-        // examples/roberta), with the pooler. LSTM: Merity et al., "Regularizing and Optimizing
-        // LSTM Language Models", 2018, Table 2, have 28 M at this width where the word table is the
-        // output layer, too; here the output layer's 33278 x 650 come on top. NeuMF: 31,832,577, as
-        // the logs of MLPerf's reference implementation count them. YOLOv5s: 7,235,389, as its
-        // program prints (7.2 M in its README); the others of its family likewise (1.9 M and 86.7
-        // M). BERT-medium: counted by hand. Its tables have 31036 rows of 512, each of 8 layers
-        // 3,152,384, and normalisation and head come on top. YOLOS-S: the README of hustvl/YOLOS.
-        // The encoder of graphs: counted by hand. Its first layer has 1120 and the others 2112 in
-        // products, each 64 in its normalisation; 2112 come after.
+        // ResNet, VGG, DenseNet and MobileNetV2: torchvision's model table. Inception-v3: its 27.16
+        // M less the 3.33 M of the auxiliary classifier. ResNet-18 for small images:
+        // kuangliu/pytorch-cifar's README, 11.17 M. BERT: Devlin et al., 2018, 110 M and 340 M with
+        // the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the smallest of
+        // openai/gpt-2, by Hugging Face. SqueezeNet 1.1: torchvision's table; for CIFAR-10 less 990
+        // classes of 513 parameters. RoBERTa: 125 M (fairseq's examples/roberta), with the pooler.
+        // LSTM: Merity et al., "Regularizing and Optimizing LSTM Language Models", 2018, Table 2,
+        // 28 M at this width where the word table is the output layer, too; here its 33278 x 650
+        // come on top. NeuMF: 31,832,577 in the logs of MLPerf's reference. YOLOv5s: 7,235,389, as
+        // its program prints (README: 7.2 M); likewise the others (1.9 M and 86.7 M). BERT-medium,
+        // by hand: tables of 31036 rows of 512, 8 layers of 3,152,384, normalisation and head.
+        // YOLOS-S: hustvl/YOLOS's README. Encoder of graphs, by hand: its first layer has 1120 and
+        // the others 2112 in products, each 64 in its normalisation; 2112 come after.
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),

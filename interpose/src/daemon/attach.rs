@@ -1,15 +1,15 @@
-//! Finds the daemon of a device, and makes the one exchange with it. One packet each way over a
-//! Unix socket (`protocol::hello`): the client's page goes with the hello as a descriptor, and the
+//! Finds the daemon of a device, and makes the one exchange with it: one packet each way over a
+//! Unix socket (`protocol::hello`). The client's page goes with the hello as a descriptor, the
 //! daemon's pages come with the answer. The connection then stays open in silence: its end shows
-//! the daemon that this process is gone. This is the only place where the library waits for the
-//! daemon, at most [`REPLY_TIMEOUT`] for each answer.
+//! the daemon that this process is gone. Only here does the library wait for the daemon, at most
+//! [`REPLY_TIMEOUT`] for each answer.
 //!
-//! A daemon serves only so many processes of a user at once, and hangs up on the one that has been
+//! A daemon serves only so many processes of a user at once, and hangs up on the one that was
 //! silent for the longest. So the hello is sent as soon as there is a connection, and a process
 //! that is hung up on without an answer asks again for a while ([`ask_again`]). The hello names the
 //! device, and a daemon of another device refuses. A driver that does not report the device's UUID
-//! leads to a daemon only if the socket is set explicitly; that daemon is then assumed to be the
-//! right one, and logs so.
+//! leads to a daemon only if the socket is set explicitly; that daemon is assumed to be the right
+//! one, and logs so.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +50,8 @@ mod said;
 
 pub(crate) use met::Met;
 
-/// Longest wait for the daemon's answer. It answers from a dedicated thread, within 100 us; a
-/// daemon that takes a second is stopped.
+/// Longest wait for the daemon's answer. It answers within 100 us, from a dedicated thread; one
+/// that takes a second is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 static FOUND: Found = Found::new();
@@ -162,13 +162,12 @@ impl fmt::Display for Unmanaged {
 }
 
 /// The client of `device`, on which `context` is, with that index; and the daemon that has accepted
-/// it, or why none has.
+/// it, or why none has. A first attempt may fail in the half second in which a daemon restarts, or
+/// before the machine's daemon started. The process then has a client without a daemon, whose
+/// helper asks for one as after a daemon's end ([`reattach`]). The first daemon to accept it counts
+/// everything from the beginning of the process. Until then nothing is held back.
 /// # Errors
-/// Why no daemon has accepted it, where this process stays unmanaged on the device. A first attempt
-/// that finds no daemon, or is refused, may have come in the half second in which a daemon
-/// restarts, or before the machine's daemon started. The process then has a client without a
-/// daemon, whose helper asks for one as after a daemon's end ([`reattach`]). The first daemon to
-/// accept it counts everything from the beginning of the process. Until then nothing is held back.
+/// Why no daemon has accepted it, where this process stays unmanaged on the device.
 pub(crate) fn attach(
     config: &Config,
     context: CUcontext,
@@ -201,10 +200,10 @@ pub(crate) fn attach(
     }
 }
 
-/// Whether a process without a daemon is to ask again: a variable that `pillion run` sets shows
-/// that it is meant to be managed, or a daemon exists, or did (its lock file outlives it). If the
-/// library is preloaded into all processes of a machine that never had a daemon, they stay
-/// unmanaged, without a thread. On virtual time there is only one attempt.
+/// Whether a process without a daemon asks again: a variable of `pillion run` shows that it is
+/// meant to be managed, or a daemon exists, or did (its lock file outlives it). A library preloaded
+/// into all processes of a machine without a daemon stays unmanaged, without a thread. On virtual
+/// time: one attempt.
 fn is_wanted(config: &Config, reason: &Unmanaged, sought: &[PathBuf]) -> bool {
     let is_asked_for = || config.expects_daemon || !reason.is_absence();
     !Clock::process().is_virtual()
@@ -269,16 +268,15 @@ pub(crate) fn places(
     Ok((uuid.unwrap_or_default(), places))
 }
 
-/// The daemon's quota for this job on a device, bytes, before the process is a client; `None` if no
-/// daemon answers.
+/// The daemon's quota for this job on a device, bytes, before the process is a client; `None`: no
+/// answer.
 pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
     let (uuid, tried) = places(config, device).ok()?;
     let quota = config.quotas.of_device(device.0);
     ask_memory_at(&tried, config, &uuid, quota).map(|is| is.quota_bytes)
 }
 
-/// The daemon's answer about this job's memory on a device, where the job asks for `asked`; `None`
-/// if no daemon answers.
+/// The daemon's answer about this job's memory on a device, where the job asks for `asked`, if any.
 #[cfg(not(shim))]
 pub(crate) fn ask_memory(config: &Config, uuid: &str, asked: Option<Quota>) -> Option<MemoryIs> {
     ask_memory_at(&candidates(config, Ok(uuid)).ok()?, config, uuid, asked)
@@ -326,8 +324,8 @@ impl Met {
     }
 }
 
-/// One attempt to have the client accepted by a daemon: its pages then replace those of the
-/// previous one. Makes no driver call.
+/// One attempt to have a daemon accept the client: its pages replace the previous one's. No driver
+/// call.
 pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
     let (connection, socket) = connect(&client.sought)?;
@@ -527,7 +525,7 @@ fn ask(
     }
 }
 
-/// Whether launches may carry a priority. The attribute exists since CUDA 11.6 but is documented
+/// Whether launches may carry a priority. The attribute exists since CUDA 11.6, but is documented
 /// for launches only since 12.0, which brought this form of `cuGetProcAddress`.
 fn takes_priorities() -> bool {
     driver::has(abi::id::cuLaunchKernelEx) && driver::has(abi::id::cuGetProcAddress_v2)

@@ -7,27 +7,26 @@
 //! [`POLL_NS`]. Completed work is counted in the client's page, and the daemon is rung if a thread
 //! waits at the gate.
 //!
-//! *Best-effort, with nobody to protect* (an ungated lease): the helper does nothing, except in one
-//! *window* of 10 ms in each second with a launch, so that durations are learnt before a
-//! high-priority job comes. While unknown kernels are launched, windows are longer, and take up to
-//! a tenth of the time ([`watch`]). The daemon rings the helper when leases become gated.
+//! *Best-effort, with nobody to protect* (an ungated lease): it works only in one *window* of 10 ms
+//! in each second with a launch, so that durations are learnt before a high-priority job comes.
+//! While unknown kernels are launched, windows are longer, up to a tenth of the time ([`watch`]).
+//! The daemon rings the helper when leases become gated.
 //!
-//! *High-priority*: it does nothing, except while the daemon asks (`probe`) because the application
-//! has been silent and best-effort work waits: then it queries whether streams are idle. The helper
-//! never synchronises while the process lives, so it is never in the driver for long; it does when
-//! the process dies of a signal. It blocks every signal, and its own calls are not hooked. In some
-//! streams only launching threads may record (see `launch`); the helper queries their events.
+//! *High-priority*: it queries whether streams are idle only while the daemon asks (`probe`),
+//! because the application has been silent and best-effort work waits. It synchronises only when
+//! the process dies of a signal, so it is never in the driver for long. It blocks every signal, and
+//! its own calls are not hooked. In some streams only launching threads may record (see `launch`);
+//! it queries their events.
 //!
-//! The helper also reports kernels' names while a trace is taken ([`Names`]), calls the program's
-//! functions with a wanted batch ([`crate::process::batches`]), and, after its daemon's end, moves
-//! its client to another daemon ([`crate::daemon::reattach`]).
+//! It also reports kernels' names while a trace is taken ([`Names`]), calls the program's functions
+//! with a wanted batch ([`crate::process::batches`]), and after its daemon's end moves its client
+//! to another daemon ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the
 //! helper publishes until when it sleeps ([`waking`]). A launching thread counts its launch, then
-//! reads that time, and rings only if the launch is expected to end well before. A helper that
-//! sleeps without a limit stores the time, then checks whether something was launched. Both are
-//! sequentially consistent, so one of the two sees the other. A limit bounds how long a launch is
-//! missed.
+//! reads that time, and rings only if the launch should end well before. A helper that sleeps
+//! without a limit stores the time, then checks for launches. Both are sequentially consistent, so
+//! one of the two sees the other. A limit bounds how long a launch is missed.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
@@ -77,9 +76,9 @@ const WINDOW_EVERY_NS: u64 = 1_000_000_000;
 /// See [`WINDOW_EVERY_NS`]: 1 % of the time.
 const WINDOW_NS: u64 = 10_000_000;
 
-/// Longest wait for the start of a helper, ns. It took up to three milliseconds beside ten busy
-/// processes. It takes all of this if the starting thread holds what the helper needs: a library
-/// that creates its context while it is being loaded.
+/// Longest wait for the start of a helper, ns. It took up to 3 ms beside ten busy processes, and
+/// takes all of this if the starting thread holds what the helper needs: a library that creates its
+/// context while it is being loaded.
 const READY_NS: u64 = 50_000_000;
 
 /// A dying process counts as drained after so long without a launch, ns: a thread that the signal
@@ -95,8 +94,8 @@ const STACK_BYTES: usize = 512 << 10;
 /// The process is about to exit: helpers poll everything in flight.
 static LEAVING: AtomicBool = AtomicBool::new(false);
 /// Starts the thread, and waits a moment until it is *ready*: an application thread that a signal
-/// stops may hold locks of the process for good ([`handler`]), and the helper's first calls take
-/// some. `is_refused`: a daemon was there and refused the client.
+/// stops may hold locks for good ([`handler`]), and the helper's first calls take some.
+/// `is_refused`: a daemon refused the client.
 pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()> {
     driver::ending::look_up();
     let builder = Builder::new()
@@ -115,8 +114,8 @@ pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()>
     Ok(())
 }
 
-/// Waits until the helpers have seen that nothing is in flight, for at most `limit_ms`. Returns
-/// whether nothing is. They poll, so that endless work keeps none of them in the driver.
+/// Waits at most `limit_ms` until the helpers have seen nothing in flight; returns whether they
+/// have. They poll, so that endless work keeps none of them in the driver.
 pub(crate) fn finish_all(limit_ms: u32) -> bool {
     LEAVING.store(true, Ordering::SeqCst);
     process::clients().for_each(waking::wake_surely);
@@ -141,8 +140,8 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
     is_over
 }
 
-/// Waits until the process's learnt durations are noted, if a daemon reads them: at least for the
-/// helper to wake. After [`LAST_NOTE_NS`] the previous note is the last.
+/// Waits until the learnt durations are noted, if a daemon reads them, at least for the helper to
+/// wake. After [`LAST_NOTE_NS`] the previous note is the last.
 fn wait_for_last_note(client: &Client) {
     if client.notes.are_read() && !client.clock.is_virtual() {
         let has_noted = || client.helper.has_noted.load(Ordering::Relaxed);
@@ -150,8 +149,7 @@ fn wait_for_last_note(client: &Client) {
     }
 }
 
-/// Work that cannot be observed any more, because only its own thread could, must not look in
-/// flight when the process is gone.
+/// Work that only its own thread could observe must not look in flight when the process is gone.
 fn give_up_unseen(client: &'static Client) {
     let is_capturing = STREAMS.is_capturing();
     for (index, slot) in STREAMS.used_by(client.index) {
@@ -482,10 +480,10 @@ impl Helper {
     }
 }
 
-/// Whether a process that exits can learn more about a slot. The overflow slot has no stream, and
-/// another thread's default stream is only visible through an event that its thread recorded.
-/// During a capture only events recorded outside it are queried, which disturbs no capture if the
-/// thread's mode is relaxed (`cuThreadExchangeStreamCaptureMode`).
+/// Whether a process that exits can learn more about a slot. The overflow slot has no stream;
+/// another thread's default stream shows only by an event that its thread recorded. During a
+/// capture only events recorded outside it are queried, which disturbs no capture in relaxed mode
+/// (`cuThreadExchangeStreamCaptureMode`).
 fn can_progress(slot: &Slot, is_capturing: bool) -> bool {
     if slot.event.is_pending() {
         return true;

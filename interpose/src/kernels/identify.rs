@@ -1,26 +1,25 @@
-//! Identifies launches: from a function handle and a shape to what the gate needs. Four tables,
-//! each filled on first sight and read on every launch: names ([`crate::kernels::names`]), function
-//! handles ([`functions`]), identities ([`identities`]: name, registers, static shared memory) and
-//! shapes ([`shapes`]). The tables are static. Memory is allocated only when a name or a shape is
-//! first seen.
+//! Identifies launches: from a function handle and a shape to what the gate needs. Four static
+//! tables, each filled on first sight and read on every launch: names ([`crate::kernels::names`]),
+//! function handles ([`functions`]), identities ([`identities`]: name, registers, static shared
+//! memory) and shapes ([`shapes`]). Memory is allocated only when a name or a shape is first seen.
 //!
 //! The driver is queried on first sight. At a handle's first launch: its name (unless the
-//! application obtained it by name), registers and static shared memory. At the first sight of a
-//! shape that the profile does not have exactly: how many blocks fit on an SM, so the SM need of an
-//! unknown kernel is known too. A handle may be reused after its module was unloaded or its context
-//! destroyed. Each of these events starts a new *generation*, and handles of older generations are
-//! identified again. Every table is bounded. When it is full:
-//! - Handles (65 536): replaces a handle of an older generation, or else one that was not
-//!   launched lately. The driver is queried again if it is launched again. A driver before CUDA
-//!   12.3 cannot return names of functions, so there a replaced function stays without a name.
+//! application obtained it by name), registers and static shared memory. At a shape that the
+//! profile does not have exactly: how many blocks fit on an SM, for the SM need of unknown kernels
+//! too. A handle may be reused after its module was unloaded or its context destroyed. Each of
+//! these events starts a new *generation*, and handles of older generations are identified again.
+//! Every table is bounded. When it is full:
+//! - Handles (65 536): replaces a handle of an older generation, or else one not launched lately,
+//!   which is queried again if launched again. A driver before CUDA 12.3 cannot return names of
+//!   functions: there a replaced function stays without a name.
 //! - Shapes (32 768): replaces a shape that was not launched lately ([`crate::platform::memo`]),
 //!   which is judged again when it is launched again.
 //! - Names (65 536) and identities (32 768): a kernel with a further name is judged by its blocks
 //!   alone, for good. The driver is not queried at each launch.
 //!
-//! Names and identities are kept for good, because references to them are read without a lock. A
-//! name is kept once by its text, however often modules are loaded and unloaded. Only a program
-//! that compiles kernels under ever new names fills these two tables.
+//! Names and identities are kept for good, as references to them are read without a lock. A name is
+//! kept once by its text, however often modules are loaded. Only a program that compiles kernels
+//! under ever new names fills these two tables.
 
 mod collective;
 mod functions;
@@ -70,9 +69,8 @@ pub(crate) struct Known {
     pub(crate) id: u64,
     /// As `id`, for the learner, also of graphs ([`crate::progress::learner`]).
     pub(crate) number: Number,
-    /// What the gate needs. For an unknown kernel: the class estimated from the sizes of its call
-    /// or its name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the
-    /// maximum.
+    /// What the gate needs. For an unknown kernel: the class estimated from its call's sizes or its
+    /// name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the maximum.
     pub(crate) kernel: Kernel,
     pub(crate) is_profiled: bool,
     /// Whether the duration was observed.
@@ -190,8 +188,8 @@ impl Kernels {
         self.known(client, function, shape, LabelIndex::NONE)
     }
 
-    /// Identifies an operator whose launches are not seen: it counts as one launch of its profile.
-    /// Counts and reports an unknown one.
+    /// Identifies an operator whose launches are not seen: one launch of its profile. Counts
+    /// unknown ones.
     #[cfg(not(shim))]
     pub(crate) fn operator(&self, client: &Client, label: LabelIndex) -> Known {
         let what = What {
@@ -495,8 +493,8 @@ impl Kernels {
                 name: self.text_of(identity).unwrap_or_default(),
                 sm_needed: Some(kernel.sm_needed),
                 // A class only excludes pairs. Small high-priority launches get one, for their
-                // protection; small best-effort ones, which seldom contend, get none that would
-                // hold them back.
+                // protection; small best-effort ones, which seldom contend, do not: it would hold
+                // them back.
                 device_sms: client.gpu.sms.filter(|_| !client.is_high_priority()),
                 duration_ns: None,
                 intensity: what.label.intensity(),

@@ -1,18 +1,18 @@
 //! Finds a function of libc without calling libc. We export `dlsym` and its kin, so asking them for
 //! libc's own leads back to us, or to another interposer. Instead we read the symbol tables of the
-//! loaded objects, as the dynamic linker does: the program's auxiliary vector leads to its dynamic
-//! section, and that to the dynamic linker's list of objects (`DT_DEBUG`, made for debuggers). Only
+//! loaded objects, as the dynamic linker does: the auxiliary vector leads to the program's dynamic
+//! section, and that to the linker's list of objects (`DT_DEBUG`, made for debuggers). Only
 //! `getauxval` is called: a program's own `dl_iterate_phdr` may call `dlsym`. No lock is needed:
-//! objects loaded before the program began, such as libc, stay at the front of the list for good.
+//! objects loaded before the program began, such as libc, stay at the front of the list.
 
 #![expect(unsafe_code, reason = "reads the tables of loaded files")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{self, NonNull};
 
-/// Functions that identify libc's objects because other interposers of `dlsym` do not define them.
-/// The first is only in libc itself; the second is in the library of the `dl…` functions, which was
-/// separate (`libdl.so.2`) before glibc 2.34.
+/// Functions that identify libc's objects: other interposers of `dlsym` do not define them. The
+/// first is only in libc itself; the second where the `dl…` functions are, before glibc 2.34 in
+/// `libdl.so.2`.
 const ONLY_IN_LIBC: [&CStr; 2] = [c"__libc_start_main", c"dlinfo"];
 
 /// Most objects, dynamic section entries, program headers, and symbols of one hash that are read.
@@ -134,8 +134,8 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
     }
 }
 
-/// The function `name` in the first object after the one that defines it at `ours`, else libc's:
-/// like `dlsym(RTLD_NEXT)`, without a lock, for objects loaded before the program began.
+/// The function `name` in the first object after the one that defines it at `ours`, else libc's: as
+/// `dlsym(RTLD_NEXT)`, without a lock, for objects loaded before the program began.
 #[cfg(not(shim))]
 pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_void>> {
     let mut is_behind = false;
@@ -158,8 +158,8 @@ pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_v
     find_in_libc(name)
 }
 
-/// Whether the object at `one` precedes the one at `other` in look-up order. For objects that were
-/// loaded before the program began.
+/// Whether the object at `one` precedes that at `other` in look-up order; loaded before the program
+/// began.
 #[cfg(not(shim))]
 pub(crate) fn is_before(one: usize, other: usize) -> bool {
     // SAFETY: as in `find_beside`: the search ends among objects loaded before the program began.
@@ -201,7 +201,7 @@ fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
     None
 }
 
-/// The first object in the dynamic linker's list: the program.
+/// The program: the first object in the dynamic linker's list.
 /// # Safety
 /// None of its own: it reads what the kernel and the dynamic linker have put there.
 unsafe fn first_object() -> Option<*const Object> {

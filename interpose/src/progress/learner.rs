@@ -1,32 +1,31 @@
 //! The helper thread learns how long best-effort kernels take, from when they were seen complete. A
 //! profile may be wrong, of another GPU, or absent, but the expected duration is what bounds
-//! best-effort work. So the observed duration replaces it: for each kernel and shape
-//! ([`crate::kernels`]) and for each executable graph ([`crate::kernels::graphs`]), which share one
+//! best-effort work, so the observed one replaces it: for each kernel and shape
+//! ([`crate::kernels`]) and each executable graph ([`crate::kernels::graphs`]), which share one
 //! range of *numbers*. [`policy::durations`] derives durations from observations; this module
 //! observes:
 //! - A launch writes mark, number, time and epoch of an accepted launch into the stream's log.
-//! - At each poll, a reached event means that everything up to its mark is complete by now. An
-//!   event not reached means that the work before it was incomplete when queried. If a launch went
-//!   while the event was recorded, that work is more than its mark, and nothing is known.
+//! - At each poll, a reached event means that everything up to its mark is complete by now; one not
+//!   reached, that the work before it was incomplete when queried. If a launch went while the event
+//!   was recorded, that work is more than its mark, and nothing is known.
 //! - The application's waits ([`client::waited`]) show completion by their end and, if long, not
 //!   much earlier.
-//! - The launches between two marks are a batch. The learnt durations go into the tables that
-//!   launches read.
+//! - The launches between two marks are a batch. Learnt durations go into the tables that launches
+//!   read.
 //!
 //! Learning records no extra event, none on a high-priority stream, and no *timing* event. GPU
 //! timestamps would be exact where a stream always has work (half a microsecond, where a poll is 20
-//! late). But they do not show when a batch on an empty stream began, and are slower to record. The
-//! error of a poll does not add up: the end of one batch is the beginning of the next. Kernels that
-//! are too long to go beside high-priority work are much longer than a poll.
+//! late), but do not show when a batch on an empty stream began, and are slower to record. The
+//! error of a poll does not add up: the end of one batch is the beginning of the next. Kernels too
+//! long to go beside high-priority work are much longer than a poll.
 //!
-//! Work beside the high-priority job shows only that it was not longer: a launch carries the epoch
-//! of its lease, and the epoch has moved on if any high-priority launch came between. Without a
-//! high-priority job all work teaches. Work that only counts as complete because it was expected to
-//! be teaches as a sum, once it was seen complete. Work that was given up, because its stream or
-//! context ended, teaches nothing. Nor does a batch that is not completely known: a launch was
-//! overwritten, was seen complete before it was logged, or went uncharged because there was no
-//! daemon. Nor does a launch whose number was reused, nor the first launches of the number's new
-//! owner.
+//! Work beside the high-priority job shows only that it was not longer: a launch carries its
+//! lease's epoch, which has moved on if any high-priority launch came between. Without a
+//! high-priority job all work teaches. Work that counts as complete only because that was expected
+//! teaches as a sum, once seen complete. Nothing is learnt from work that was given up (its stream
+//! or context ended), nor from a batch that is not completely known: a launch was overwritten, seen
+//! complete before it was logged, or uncharged for lack of a daemon; nor from a launch whose number
+//! was reused, nor from the first launches of the number's new owner.
 //!
 //! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time,
 //! which costs best-effort work something and high-priority work nothing. Bounds: streams with a
@@ -58,8 +57,8 @@ use stream::Stream;
 /// Interval of publishing the longest kernels: each time searches the tables, about 0.1 ms.
 const TELL_NS: u64 = 500_000_000;
 
-/// Interval of notes: where a kernel is new, but at least so many times the duration of the last
-/// note (some milliseconds), and where only durations have changed.
+/// Interval of notes: where a kernel is new, but at least so many times the last note's duration
+/// (some milliseconds); and where only durations have changed.
 const NOTE_NEWS_NS: u64 = 500_000_000;
 const NOTE_REST: u64 = 20;
 const NOTE_NS: u64 = 30_000_000_000;
@@ -108,8 +107,8 @@ struct Noted {
 }
 
 impl Learner {
-    /// Polls and returns whether the daemon wants durations learnt. If no longer, the profile's
-    /// hold again.
+    /// Polls and returns whether the daemon wants durations learnt. If not, the profile's hold
+    /// again.
     pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
         let wanted = client.link.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
         let is_on = wanted && !client.is_high_priority();
@@ -340,8 +339,8 @@ impl Generations {
         }
     }
 
-    /// Notes a launch of this number. Returns whether it may teach. It may not if the number was
-    /// reused, nor while the number still has its previous owner's durations.
+    /// Notes a launch of this number. Returns whether it may teach: not if the number was reused,
+    /// nor while it still has its previous owner's durations.
     fn note(&mut self, number: Number, learnt: &Learnt<'_>) -> bool {
         let (generation, _) = learnt.taken.read();
         if generation as u8 != number.generation {

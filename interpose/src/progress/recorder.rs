@@ -1,39 +1,36 @@
 //! Records a best-effort job's launches and their durations (`pillion profile record`). Every
 //! accepted launch is counted. Some are *timed*: the launching thread records an event in the
-//! launch's own stream just before the launch, and one just after it, in the same call of the
-//! application. The helper thread reads the events when they were reached.
+//! launch's own stream just before and one just after the launch, in the same call of the
+//! application. The helper thread reads them once reached.
 //!
 //! **Why this adds no order.** The stream orders the two events like the launch, and nothing of the
-//! calling thread comes between. In the legacy stream an event is a barrier for the blocking
-//! streams of the context, and so is the launch. Another thread's submission between the events
-//! happens *during* the application's call, so the application does not know on which side of the
-//! launch it falls. It is ordered as before the launch for what follows it, and as after the launch
-//! for what it follows. Any two operations ordered this way are also ordered in one of the two
-//! cases. An event at another time has no such guarantee ([`crate::progress::sight`]).
+//! calling thread comes between. In the legacy stream an event is a barrier for the context's
+//! blocking streams, and so is the launch. Another thread's submission between the events happens
+//! *during* the application's call, so the application does not know on which side of the launch it
+//! falls. It is ordered as before the launch for what follows it, and as after the launch for what
+//! it follows. Any two operations ordered this way are also ordered in one of the two cases. An
+//! event at another time has no such guarantee ([`crate::progress::sight`]).
 //!
-//! Where an event may cost more than its place in the stream there is none
-//! ([`sight::why_not_timed`]): while a stream of the process is in capture, where streams may share
-//! a hardware queue, and behind so many operations that the queue may be full. In the last case
-//! some are recorded for little-known kernels, as a job that hardly ever waits always launches some
-//! kernels there. At most [`STREAM_PAIRS`] pairs wait in a stream, so that a program can still put
-//! about as much behind a wait.
-//!
-//! Not timed either: a launch that may begin before its predecessor ends (programmatic dependent
-//! launch), which an event between them would forbid; and one on several devices.
+//! There is no event where it may cost more than its place in the stream
+//! ([`sight::why_not_timed`]): during a capture in the process, where streams may share a hardware
+//! queue, and behind so many operations that the queue may be full. In the last case some are
+//! recorded for little-known kernels, as a job that hardly ever waits always launches some there.
+//! At most [`STREAM_PAIRS`] pairs wait in a stream, so that a program can still put about as much
+//! behind a wait. Not timed either: a launch that may begin before its predecessor ends
+//! (programmatic dependent launch), which an event between them would forbid; and one on several
+//! devices.
 //!
 //! **What is measured.** If the first event was not reached when the launch had been submitted
-//! ([`Kind::Busy`]), the time between the two is the kernel's own plus the gap before it, in which
-//! the GPU starts it; [`GAP_NS`] is subtracted for that. On an idle stream the GPU reaches the
-//! first event at once and waits for the launch, so the host's time for it is subtracted
-//! ([`Kind::Idle`]); such durations only count where there are no others. This assumes that the GPU
-//! sees both at the end of their calls, as drivers ring last.
+//! ([`Kind::Busy`]), the time between the two is the kernel's plus the gap before it, in which the
+//! GPU starts it; [`GAP_NS`] is subtracted. On an idle stream the GPU reaches the first event at
+//! once and waits for the launch, so the host's time for it is subtracted ([`Kind::Idle`]); such
+//! durations count only where there are no others. This assumes that the GPU sees both at the end
+//! of their calls, as drivers ring last.
 //!
-//! **Graphs.** An event inside would change the graph. Some launches of a graph are timed as a
-//! whole. The time beyond the kernels that were timed outside of graphs is shared evenly among the
-//! others ([`Kind::Share`]).
-//!
-//! **CUPTI.** Where it times the process ([`crate::progress::cupti`]) events time only kernels that
-//! differ from others in their operators alone.
+//! **Graphs.** An event inside would change the graph, so some launches are timed as a whole. The
+//! time beyond the kernels that were timed outside of graphs is shared evenly among the others
+//! ([`Kind::Share`]). **CUPTI.** Where it times the process ([`crate::progress::cupti`]) events
+//! time only kernels that differ from others in their operators alone.
 //!
 //! **How many.** The first of each kernel and shape, one in four until [`FIRST`] were timed, then
 //! one in 32, at random ([`Due`]). Pairs are bounded ([`crate::kernels::record::Pairs`]). A pair
@@ -60,8 +57,8 @@ const FIRST: u64 = 64;
 /// Most pairs that wait in a stream. Its queue takes about 1000 operations, and a program may put
 /// as many launches behind a wait that it ends itself.
 const STREAM_PAIRS: u32 = 8;
-/// The same for kernels with a known duration: the others are for those that come late in a burst
-/// of launches. And behind so much work that the queue may be full.
+/// The same for kernels with a known duration (the others are for those late in a burst of
+/// launches), and behind so much work that the queue may be full.
 const KNOWN_PAIRS: u32 = 4;
 const DEEP_KNOWN_PAIRS: u32 = 2;
 /// Enough durations of a kernel behind that much work.
@@ -73,8 +70,8 @@ const LOOK_NS: u64 = 2_000_000;
 const GAP_NS: f32 = 1_400.0;
 /// The least meaningful share of a graph's time, ns: no kernel takes less.
 const SHARE_NS_MIN: f32 = 100.0;
-/// Longest wait for another thread, ns: when ending a context or the process, for a reader; when
-/// launching a graph, for a thread that creates one.
+/// Longest wait for another thread, ns: at the end of a context or the process for a reader, at a
+/// graph's launch for a thread that creates one.
 const PATIENCE_NS: u64 = 20_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -386,8 +383,8 @@ pub(crate) fn poll(client: &Client, now_ns: u64) -> Option<u64> {
     Some(now_ns + next_ns)
 }
 
-/// Before a context or the process ends: reads all completed launches. A thread that was
-/// interrupted while reading may come here again; its wait for itself is bounded.
+/// Before a context or the process ends: reads all completed launches. A thread interrupted while
+/// reading may come here again; its wait for itself is bounded.
 pub(crate) fn read_last() {
     let Some(record) = KERNELS.record() else {
         return;
@@ -410,8 +407,8 @@ pub(crate) fn handle_context_destroyed(context: CUcontext) {
     }
 }
 
-/// Reads the completed launches that `is_its` selects. Returns whether any were selected. By the
-/// thread that holds [`Record::reading`].
+/// Reads the completed launches that `is_its` selects; returns whether any. [`Record::reading`] is
+/// held.
 fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
     let mut was_any = false;
     record.pairs.read_each(|pair, waiting| {

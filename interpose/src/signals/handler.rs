@@ -1,49 +1,46 @@
-//! SIGTERM and SIGINT to a process that would die of them: no work is left behind on the GPU. A
-//! process that dies with work in flight can take others with it under MPS (MuxFlow, section 5: 99
-//! % of the errors that spread came from these two signals). So a client ends in two steps. First
-//! its launches are *frozen* and its work in flight drains; then it dies of the same signal, so
-//! that its parent sees the usual status.
+//! SIGTERM and SIGINT to a process that would die of them: no work is left behind on the GPU. Under
+//! MPS a process that dies with work in flight can take others with it (MuxFlow, section 5: 99% of
+//! the errors that spread came from these two signals). So a client ends in two steps: its launches
+//! are *frozen* and its work in flight drains; then it dies of the same signal, so that its parent
+//! sees the usual status.
 //!
-//! This holds only where the disposition is the default. A handler of the application is never
-//! wrapped: the kernel calls it, at once, with its own arguments, and launches stay possible for it
-//! (a checkpoint needs them). An ignored signal stays ignored. [`handle`] replaces only the
-//! default, and queries (`sigaction`, `signal` and their like, exported from here) return the
-//! default.
-//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal
-//!    again after `PILLION_DRAIN_MS`.
+//! This holds only for the default disposition. A handler of the application is never wrapped: the
+//! kernel calls it at once, with its own arguments, and launches stay possible for it (a checkpoint
+//! needs them). An ignored signal stays ignored. [`handle`] replaces only the default, and queries
+//! (`sigaction`, `signal` and their like, exported from here) return the default.
+//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal again
+//!    after `PILLION_DRAIN_MS`.
 //! 2. Each helper waits for its device (`cuCtxSynchronize`). The last one to finish ends the
 //!    process by the signal.
-//! 3. Meanwhile the thread that the signal hit stops at once if it is outside CUDA; all others
-//!    stop at the guard.
+//! 3. Meanwhile the thread that the signal hit stops at once, all others at the guard.
 //! 4. The timer's signal, or another one after a while, ends the process at once.
 //!
-//! The thread that the signal hit stops where it is, unless it is inside a CUDA call: there it may
-//! hold what the helper needs, so it continues to the end of the call. Outside it may hold locks of
-//! the process (`malloc`'s, the dynamic linker's). The helper needs none of them: from then on it
-//! neither allocates nor looks up symbols. Other threads stop at their next CUDA call. We destroy
-//! no context.
+//! A thread that the signal hits inside a CUDA call may hold what the helper needs, so it continues
+//! to the end of the call. Outside it stops where it is, and may hold locks of the process
+//! (`malloc`'s, the dynamic linker's). The helper therefore neither allocates nor looks up symbols
+//! from then on. We destroy no context.
 //!
-//! Under MPS, with a supervised exit (`pillion stop`, the daemon), the process does not die by
-//! itself when its time is over with work in flight. It reports that ([`supervised_exit`]), so that
-//! MPS is asked to end the work before a kill, and dies by itself only [`FROZEN_MS`] later. Signals
-//! from others end it no sooner meanwhile.
+//! With a supervised exit under MPS (`pillion stop`, the daemon), a process whose drain time is
+//! over with work in flight reports that ([`supervised_exit`]), so that MPS is asked to end the
+//! work before a kill, and dies by itself only [`FROZEN_MS`] later. Signals from others end it no
+//! sooner.
 //!
-//! A process often gets the signal twice within milliseconds (a terminal's to the group, and its
-//! parent's, which forwards it): that is one request. A process that sends the signal to itself by
-//! `kill` is stopped in that call, which we export for this: the kernel would run [`handle`] on
-//! another thread while the sender continued. If it sends the signal to its whole group, or from
-//! its own handler (which cleans up, sets the default and sends the signal again, to be delivered
-//! on return), the signal is sent unchanged and the thread is stopped where it receives it.
+//! Two signals within milliseconds (a terminal's to the group, and the parent's, which forwards it)
+//! are one request. A process that sends the signal to itself by `kill` is stopped in that call,
+//! which we export for this: the kernel would run [`handle`] on another thread while the sender
+//! continued. If it sends the signal to its whole group, or from its own handler (which cleans up,
+//! sets the default and sends the signal again, to be delivered on return), the signal is sent
+//! unchanged and the thread stops where it receives it.
 //!
 //! [`handle`] may run on an 8 KiB signal stack of the application (every thread of a Rust program
 //! has one), which holds two frames of the kernel, but not three. So no frame of ours comes on top
-//! of another. While [`handle`] runs, the two signals are blocked in its thread, and a stopped
-//! thread takes later ones from the kernel ([`stop_in_handler`]): a signal for which the
-//! application has set a handler by then is given back to that handler, and an ignored one is
-//! dropped. A thread is stopped once; a frame of ours that comes on top all the same returns. No
-//! other signal is blocked, nor these in any other thread. A stopped thread uses a few hundred
-//! bytes of that stack, as a handler of the application may come on top: larger frames are in
-//! functions that return first and are not inlined.
+//! of another: while [`handle`] runs, the two signals are blocked in its thread, and a stopped
+//! thread takes later ones from the kernel ([`stop_in_handler`]). It gives a signal back to a
+//! handler that the application has set by then, and drops an ignored one. A thread is stopped
+//! once; a frame of ours that comes on top all the same returns. No other signal is blocked, nor
+//! these in any other thread. A stopped thread uses a few hundred bytes of that stack, as a handler
+//! of the application may come on top: larger frames are in functions that return first and are not
+//! inlined.
 //!
 //! [`handle`] is async-signal-safe. It uses atomics, a word of its thread
 //! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`,
@@ -51,8 +48,8 @@
 //!
 //! **Excluded**: the first process of a PID namespace, which the kernel does not let die of a
 //! default; processes that are no client; forked children, which die at once, as their parent's
-//! work is not theirs to wait for; programs that set their handlers by system call (Go), which
-//! simply replace ours.
+//! work is not theirs to wait for; programs that set handlers by system call (Go), which replace
+//! ours.
 
 #![expect(unsafe_code, reason = "sets signal handlers, and is one")]
 
@@ -275,9 +272,9 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
     errno.write(found);
 }
 
-/// Whether a thread that sent the signal to its own process would continue while the process
-/// drains. Such a thread sent it by system call, or unblocks it later than this one, or is this one
-/// and inside a CUDA call, or was stopped below the handler that sends it.
+/// Whether a thread that sent the signal to its own process would continue while that drains: it
+/// sent it by system call, or unblocks it later than this one, or is this one and inside a CUDA
+/// call, or was stopped below the handler that sends it.
 fn goes_on(info: &libc::siginfo_t) -> bool {
     let thread = thread_id();
     let is_senders = SIGNALS.sender.load(Ordering::Relaxed) == thread;
@@ -309,8 +306,8 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     }
 }
 
-/// The time to drain is over: reports that to the supervisor, and lives [`FROZEN_MS`] longer. False
-/// if no timer could end the process then.
+/// The time to drain is over: reports that to the supervisor, and lives [`FROZEN_MS`] longer.
+/// False: no timer could be set.
 fn tell_overdue(signal: c_int) -> bool {
     if !arm_timer(signal, FROZEN_MS) {
         return false;
@@ -389,7 +386,7 @@ fn begin(signal: c_int, now_ns: u64) {
 }
 
 /// The calling thread sends the signal to its own process: begins the end, and stops this thread.
-/// Returns if the signal does not meet our default, or where this thread cannot be stopped.
+/// Returns if the signal does not meet our default, or this thread cannot be stopped.
 fn handle_own(signal: c_int) {
     if !is_owner() || !guard::is_outside() || !is_met_by_us(signal) {
         return;
@@ -400,9 +397,9 @@ fn handle_own(signal: c_int) {
     dying::stop();
 }
 
-/// The calling thread sends the signal to its own process, by `send`. If [`handle`] then runs in
-/// this thread, as when a handler of the application that has set the default and sent the signal
-/// returns, the application's code does not continue here.
+/// Sends the signal by `send` to the own process. If [`handle`] runs in this thread (a handler of
+/// the application set the default, sent the signal and returned), the application does not
+/// continue here.
 fn handle_sending(signal: c_int, send: impl FnOnce() -> c_int) -> c_int {
     if !was_owned(signal) {
         return send();
