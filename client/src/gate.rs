@@ -274,9 +274,7 @@ pub enum Step {
     SleepUntil(u64),
 }
 
-/// Waits until the launch goes.
-/// # Errors
-/// As [`admit`].
+/// Waits until the launch goes. Errors: as [`admit`].
 #[cold]
 fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
     /// Counts the end of the wait on every path out.

@@ -9,9 +9,8 @@ use sim::arrivals::{SECONDS_MAX, Schedule};
 
 use crate::Options;
 
-/// The schedule of the options; times are ns after the start of the replay.
-/// # Errors
-/// An impossible rate or duration, or a file that cannot be read, with the remedy.
+/// The schedule of the options; times are ns after the start of the replay. Errors: an impossible
+/// rate or duration, or a file that cannot be read, with the remedy.
 pub(crate) fn parse(options: &Options) -> Result<Schedule> {
     let seconds = options.seconds;
     ensure!(

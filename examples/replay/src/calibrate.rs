@@ -80,9 +80,7 @@ const WARM_UP_NS: u64 = 300_000_000;
 const TRUSTED: f64 = 2.0;
 
 impl Calibration {
-    /// Measures every kernel. Nothing else should be on the GPU.
-    /// # Errors
-    /// A driver call that fails.
+    /// Measures every kernel. Nothing else should be on the GPU. Errors: a driver call that fails.
     pub(crate) fn measure(trace: &Trace, gpu: Gpu, synthetic: &mut Synthetic) -> Result<Self> {
         warm_up(synthetic)?;
         let mut kernels = Vec::with_capacity(trace.kernels.len());
@@ -136,9 +134,7 @@ impl Calibration {
         }
     }
 
-    /// Writes calibration and trace into an existing folder.
-    /// # Errors
-    /// A file cannot be written.
+    /// Writes calibration and trace into an existing folder. Errors: a file cannot be written.
     pub(crate) fn write(&self, folder: &Path, trace: &Trace) -> Result<()> {
         let json = serde_json::to_string(self)?;
         for (name, text) in [(TRACE, self.trace(trace).write()), (CALIBRATION, json)] {
@@ -148,9 +144,7 @@ impl Calibration {
         Ok(())
     }
 
-    /// Reads the files of [`Self::write`].
-    /// # Errors
-    /// A file is missing or invalid.
+    /// Reads the files of [`Self::write`]. Errors: a file is missing or invalid.
     pub(crate) fn read(folder: &Path) -> Result<(Self, Trace)> {
         let path = folder.join(CALIBRATION);
         let text = profiler::read_text(&path)?;

@@ -92,9 +92,8 @@ fn make_library_streams() -> Result<()> {
 
 impl Device {
     /// Opens device 0, loads the trace's kernels and allocates the buffers. With a calibration the
-    /// kernels are the synthetic ones of a calibrated trace.
-    /// # Errors
-    /// Any driver call that fails, with its purpose; a calibration of another GPU.
+    /// kernels are the synthetic ones of a calibrated trace. Errors: any driver call that fails,
+    /// with its purpose; a calibration of another GPU.
     pub(crate) fn open(
         trace: &Trace,
         calibration: Option<&Calibration>,
@@ -164,9 +163,8 @@ impl Device {
         Ok(this)
     }
 
-    /// One request, from the first copy to the synchronisation, and its checks.
-    /// # Errors
-    /// Any driver call that fails. A wrong result is counted, not an error.
+    /// One request, from the first copy to the synchronisation, and its checks. Errors: any driver
+    /// call that fails. A wrong result is counted, not an error.
     pub(crate) fn request(&mut self, trace: &Trace) -> Result<()> {
         // SAFETY: the buffer is as long as the allocation, and is not touched before the
         // synchronisation below.
@@ -195,8 +193,7 @@ impl Device {
     }
 
     /// The counts so far, with the latencies that the caller measured. Asks counting kernels.
-    /// # Errors
-    /// A driver call that fails.
+    /// Errors: a driver call that fails.
     pub(crate) fn replayed(
         &mut self,
         latencies_ns: Vec<u64>,
@@ -323,9 +320,8 @@ impl Device {
     }
 }
 
-/// Measures the launch parameters of a trace's kernels on device 0.
-/// # Errors
-/// Any driver call that fails, with its purpose.
+/// Measures the launch parameters of a trace's kernels on device 0. Errors: any driver call that
+/// fails, with its purpose.
 pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {
     let device = open_first()?;
     let mut synthetic = Synthetic::load(trace, device)?;

@@ -70,8 +70,7 @@ impl Report {
     }
 
     /// Writes the report as JSON to a file or, for `-`, to stdout. A file is complete or absent.
-    /// # Errors
-    /// The file cannot be written.
+    /// Errors: the file cannot be written.
     pub(crate) fn write(&self, out: &str) -> Result<()> {
         let json = serde_json::to_string(self)?;
         if out == "-" {

@@ -58,8 +58,7 @@ const CACHES: u64 = 2;
 
 impl Synthetic {
     /// Loads the trace's kernels and allocates the buffer. A context of `device` must be current.
-    /// # Errors
-    /// A driver call that fails, with its purpose.
+    /// Errors: a driver call that fails, with its purpose.
     pub(crate) fn load(trace: &Trace, device: CUdevice) -> Result<Self> {
         let text = CString::new(ptx::module(trace)).context("the PTX contains NUL")?;
         // SAFETY: the text is NUL-terminated and outlives the call.
@@ -124,9 +123,8 @@ impl Synthetic {
         )
     }
 
-    /// Launches a kernel with `work` loops of a block, shared out among its blocks.
-    /// # Errors
-    /// The driver's.
+    /// Launches a kernel with `work` loops of a block, shared out among its blocks. Errors: the
+    /// driver's.
     pub(crate) fn launch(&mut self, index: usize, work: u64, stream: CUstream) -> Result<()> {
         let kernel = &self.kernels[index];
         let (mut results, mut buffer) = (self.results, self.buffer);
@@ -166,9 +164,7 @@ impl Synthetic {
         Ok(())
     }
 
-    /// Time of one of `count` launches in a row, device ns.
-    /// # Errors
-    /// The driver's.
+    /// Time of one of `count` launches in a row, device ns. Errors: the driver's.
     pub(crate) fn time_ns(&mut self, index: usize, work: u64, count: u32) -> Result<f64> {
         let stream = std::ptr::null_mut();
         let [begin, end] = [event()?, event()?];
@@ -190,8 +186,7 @@ impl Synthetic {
 
     /// Limits a kernel's blocks on an SM to `want`, by requesting more shared memory than it needs,
     /// and not more than that takes. Returns how many fit: fewer where the device offers less.
-    /// # Errors
-    /// The driver's.
+    /// Errors: the driver's.
     pub(crate) fn confine(&mut self, index: usize, want: u32) -> Result<u32> {
         if self.resident(index)? > want {
             let kernel = &self.kernels[index];
@@ -252,9 +247,8 @@ impl Synthetic {
             })
     }
 
-    /// Reads the GPU's counts, and the buffer. Nothing may be in flight.
-    /// # Errors
-    /// The driver's. Failed comparisons are counted, not an error.
+    /// Reads the GPU's counts, and the buffer. Nothing may be in flight. Errors: the driver's.
+    /// Failed comparisons are counted, not an error.
     pub(crate) fn told(&self) -> Result<Told> {
         let mut results = [0u64; RESULTS];
         let mut words = vec![0u32; self.words()];

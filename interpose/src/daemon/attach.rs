@@ -165,9 +165,8 @@ impl fmt::Display for Unmanaged {
 /// it, or why none has. A first attempt may fail in the half second in which a daemon restarts, or
 /// before the machine's daemon started. The process then has a client without a daemon, whose
 /// helper asks for one as after a daemon's end ([`reattach`]). The first daemon to accept it counts
-/// everything from the beginning of the process. Until then nothing is held back.
-/// # Errors
-/// Why no daemon has accepted it, where this process stays unmanaged on the device.
+/// everything from the beginning of the process. Until then nothing is held back. Errors: why no
+/// daemon has accepted it, where this process stays unmanaged on the device.
 pub(crate) fn attach(
     config: &Config,
     context: CUcontext,

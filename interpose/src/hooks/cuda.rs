@@ -62,9 +62,7 @@ macro_rules! hook {
         call |$prepared:pat_param, $real:ident| $call:expr;
         after |$client_after:pat_param, $made:pat_param, $result:pat_param| $after:expr;
     ) => {
-        /// The hook of this symbol.
-        /// # Safety
-        /// As the driver's function.
+        /// The hook of this symbol. Safety: as the driver's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
         pub(crate) unsafe extern "C-unwind" fn $name(
@@ -189,8 +187,7 @@ pub(crate) fn hook_of(index: usize) -> Option<*mut c_void> {
 }
 
 /// The driver's value of an output parameter, if the call succeeded and the pointer is not null.
-/// # Safety
-/// `address` is null or the output parameter of a driver call that ended with `result`.
+/// Safety: `address` is null or the output parameter of a driver call that ended with `result`.
 unsafe fn stored<T: Copy>(address: *const T, result: CUresult) -> Option<T> {
     if result != CUresult::SUCCESS || address.is_null() {
         return None;

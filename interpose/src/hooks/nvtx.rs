@@ -83,8 +83,7 @@ impl Inside {
 }
 
 /// Called by a module that includes NVTX, with its tables. Returns 1 if it is to use our functions.
-/// # Safety
-/// `get_export_table` is the module's function, or null.
+/// Safety: `get_export_table` is the module's function, or null.
 #[cfg_attr(not(test), unsafe(export_name = "InitializeInjectionNvtx2"))]
 pub(super) unsafe extern "C" fn initialize(get_export_table: Option<GetExportTable>) -> c_int {
     let is_used = panics::guarded(usize::MAX, || {

@@ -121,9 +121,8 @@ impl Described {
 }
 
 impl Record {
-    /// Begins a record in a folder.
-    /// # Errors
-    /// The file cannot be made, or the file system has too little room; no file is left then.
+    /// Begins a record in a folder. Errors: the file cannot be made, or the file system has too
+    /// little room; no file is left then.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let size = size_of::<RecordPage>();
         check_file_limit(size as u64)?;

@@ -201,9 +201,8 @@ fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
     None
 }
 
-/// The program: the first object in the dynamic linker's list.
-/// # Safety
-/// None of its own: it reads what the kernel and the dynamic linker have put there.
+/// The program: the first object in the dynamic linker's list. Safety: none of its own: it reads
+/// what the kernel and the dynamic linker have put there.
 unsafe fn first_object() -> Option<*const Object> {
     // SAFETY: the function has no precondition. The program headers are mapped for good.
     unsafe {
@@ -225,9 +224,8 @@ unsafe fn first_object() -> Option<*const Object> {
     }
 }
 
-/// The value of the first entry with that tag.
-/// # Safety
-/// `dynamic` is a dynamic section, which ends with `DT_NULL`.
+/// The value of the first entry with that tag. Safety: `dynamic` is a dynamic section, which ends
+/// with `DT_NULL`.
 unsafe fn entry(dynamic: *const Dynamic, tag: usize) -> Option<usize> {
     for at in 0..STEPS_MAX {
         // SAFETY: the entry before this one was not the last.
@@ -243,8 +241,7 @@ unsafe fn entry(dynamic: *const Dynamic, tag: usize) -> Option<usize> {
 }
 
 impl Symbols {
-    /// # Safety
-    /// `object` is in the dynamic linker's list.
+    /// Safety: `object` is in the dynamic linker's list.
     unsafe fn of(object: *const Object) -> Option<Self> {
         // SAFETY: see above.
         let (base, dynamic) = unsafe { ((*object).base, (*object).dynamic) };
@@ -266,18 +263,16 @@ impl Symbols {
         })
     }
 
-    /// The address of function `name`, if this object defines it.
-    /// # Safety
-    /// The tables are those of a loaded object.
+    /// The address of function `name`, if this object defines it. Safety: the tables are those of a
+    /// loaded object.
     unsafe fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: see above; a symbol that was found can be read.
         let value = unsafe { self.find(name)?.as_ref() }.st_value;
         NonNull::new(self.base.wrapping_add(value as usize) as *mut c_void)
     }
 
-    /// The symbol of function `name`, if this object defines it.
-    /// # Safety
-    /// The tables are those of a loaded object.
+    /// The symbol of function `name`, if this object defines it. Safety: the tables are those of a
+    /// loaded object.
     unsafe fn find(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         // SAFETY: see above.
         unsafe {
@@ -289,9 +284,8 @@ impl Symbols {
         }
     }
 
-    /// Searches the older table, whose second word is the number of symbols.
-    /// # Safety
-    /// As [`Self::find`].
+    /// Searches the older table, whose second word is the number of symbols. Safety: as
+    /// [`Self::find`].
     unsafe fn find_by_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         if self.hash.is_null() {
             return None;
@@ -304,9 +298,7 @@ impl Symbols {
 
     /// Searches the newer table: four words, a filter of `filter_words` 64-bit words, the first
     /// symbol of each bucket, and a hash for each symbol from `first` on, whose lowest bit ends a
-    /// bucket.
-    /// # Safety
-    /// As [`Self::find`].
+    /// bucket. Safety: as [`Self::find`].
     unsafe fn find_by_gnu_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         // SAFETY: see above.
         unsafe {
@@ -337,9 +329,8 @@ impl Symbols {
         None
     }
 
-    /// Symbol `at`, if it is the function `name` and defined here.
-    /// # Safety
-    /// As [`Self::find`], and there is a symbol `at`.
+    /// Symbol `at`, if it is the function `name` and defined here. Safety: as [`Self::find`], and
+    /// there is a symbol `at`.
     unsafe fn symbol_if(&self, at: usize, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         /// Type "function", in the lower half of `st_info`.
         const STT_FUNC: u8 = 2;
@@ -363,8 +354,7 @@ impl Symbols {
 
 /// Whether a NUL-terminated text is `name`. Reads byte by byte and volatile, so that the compiler
 /// makes no call of `strlen` or `memcmp`: a program may define its own, which look up libc's.
-/// # Safety
-/// `text` ends in NUL.
+/// Safety: `text` ends in NUL.
 unsafe fn is_text(text: *const c_char, name: &CStr) -> bool {
     // SAFETY: no byte after either NUL is read: both end there, or they differ before.
     name.to_bytes_with_nul()

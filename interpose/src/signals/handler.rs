@@ -525,9 +525,7 @@ fn thread_id() -> c_int {
     unsafe { libc::syscall(libc::SYS_gettid) as c_int }
 }
 
-/// The next `sigaction` after ours: libc's, or another interposer's.
-/// # Safety
-/// As `sigaction`.
+/// The next `sigaction` after ours: libc's, or another interposer's. Safety: as `sigaction`.
 unsafe fn sigaction_real(
     signal: c_int,
     new: *const libc::sigaction,

@@ -149,8 +149,7 @@ fn keep_out() -> KeptOut {
     kept_out
 }
 
-/// # Safety
-/// As [`stored`].
+/// Safety: as [`stored`].
 unsafe fn handle_created(
     context: *const CUcontext,
     device: CUdevice,

@@ -218,10 +218,9 @@ fn element_bytes(copy: &CUDA_MEMCPY3D_BATCH_OP) -> usize {
         .unwrap_or(1)
 }
 
-/// The application's array, if the driver succeeded with it.
-/// # Safety
-/// `first` is null or the first of `count` values that a driver call which ended with `result` has
-/// read; they do not change while the slice is used.
+/// The application's array, if the driver succeeded with it. Safety: `first` is null or the first
+/// of `count` values that a driver call which ended with `result` has read; they do not change
+/// while the slice is used.
 unsafe fn read<'a, T>(first: *const T, count: usize, result: CUresult) -> &'a [T] {
     if result != CUresult::SUCCESS || first.is_null() {
         return &[];

@@ -19,9 +19,7 @@ hook! {
 /// also to callers within another hook, such as a tool that `cuInit` loads.
 macro_rules! resolver {
     ($name:ident($($more:ident: $type:ty)?)) => {
-        /// The hook of this symbol.
-        /// # Safety
-        /// As the driver's function.
+        /// The hook of this symbol. Safety: as the driver's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
         pub(crate) unsafe extern "C-unwind" fn $name(
@@ -63,9 +61,8 @@ macro_rules! resolver {
 resolver!(cuGetProcAddress());
 resolver!(cuGetProcAddress_v2(status: *mut CUdriverProcAddressQueryResult));
 
-/// Replaces the driver's answer by the hook, if there is one.
-/// # Safety
-/// `function` is where the driver stored its answer; `symbol` is null or ends in NUL.
+/// Replaces the driver's answer by the hook, if there is one. Safety: `function` is where the
+/// driver stored its answer; `symbol` is null or ends in NUL.
 unsafe fn replace_answer(
     symbol: *const c_char,
     function: *mut *mut c_void,

@@ -234,8 +234,7 @@ add_node!(cuGraphAddNode);
 add_node!(cuGraphAddNode_v2, data);
 add_node!(cuGraphAddNode_v3, data);
 
-/// # Safety
-/// As [`stored`].
+/// Safety: as [`stored`].
 unsafe fn handle_made(
     client: Option<&'static Client>,
     exec: *const CUgraphExec,

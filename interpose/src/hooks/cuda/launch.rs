@@ -194,9 +194,7 @@ hook! {
 }
 
 /// Each is a launch on its own stream, and so on that stream's device. Launches beyond the number
-/// of clients pass unjudged.
-/// # Safety
-/// `launches` is null or a list of `count` launches.
+/// of clients pass unjudged. Safety: `launches` is null or a list of `count` launches.
 unsafe fn begin_each(
     client: Option<&'static Client>,
     launches: *const CUDA_LAUNCH_PARAMS,
@@ -248,8 +246,7 @@ type Extended = unsafe extern "C-unwind" fn(
     *mut *mut c_void,
 ) -> CUresult;
 
-/// # Safety
-/// The address is that of `cuLaunchKernelEx` in either flavour.
+/// Safety: the address is that of `cuLaunchKernelEx` in either flavour.
 unsafe fn extended_of(address: ptr::NonNull<c_void>) -> Extended {
     // SAFETY: as the caller promises.
     unsafe { core::mem::transmute::<*mut c_void, Extended>(address.as_ptr()) }
@@ -269,8 +266,7 @@ fn request_of(config: &CUlaunchConfig, function: CUfunction, flavour: Flavour) -
 }
 
 /// Whether the launch may begin before its predecessor ends, or its successor before it ends.
-/// # Safety
-/// `config` has `num_attrs` attributes.
+/// Safety: `config` has `num_attrs` attributes.
 unsafe fn is_programmatic(config: &CUlaunchConfig) -> bool {
     // SAFETY: as the caller promises.
     let mut given = unsafe { attributes_of(config) }.iter();
@@ -281,8 +277,7 @@ unsafe fn is_programmatic(config: &CUlaunchConfig) -> bool {
     })
 }
 
-/// # Safety
-/// `config` has `num_attrs` attributes.
+/// Safety: `config` has `num_attrs` attributes.
 unsafe fn attributes_of(config: &CUlaunchConfig) -> &[CUlaunchAttribute] {
     if config.num_attrs == 0 || config.attrs.is_null() {
         return &[];
@@ -292,8 +287,7 @@ unsafe fn attributes_of(config: &CUlaunchConfig) -> &[CUlaunchAttribute] {
 }
 
 /// The configuration with a priority, its attributes in `room`. `None`: unchanged, because it has a
-/// priority already, is cooperative, or has more attributes than there is room for.
-/// # Safety
+/// priority already, is cooperative, or has more attributes than there is room for. Safety:
 /// `config` is null or valid, with `num_attrs` attributes.
 unsafe fn with_priority(
     config: *const CUlaunchConfig,

@@ -95,8 +95,7 @@ variable!(cuModuleGetGlobal(CUdeviceptr_v1, c_uint, module: CUmodule));
 variable!(cuModuleGetGlobal_v2(CUdeviceptr, usize, module: CUmodule));
 variable!(cuLibraryGetGlobal(CUdeviceptr, usize, library: CUlibrary));
 
-/// # Safety
-/// As [`stored`], for up to `room` kernels.
+/// Safety: as [`stored`], for up to `room` kernels.
 unsafe fn handle_enumerated(
     kernels: *const CUkernel,
     room: c_uint,
@@ -115,9 +114,7 @@ unsafe fn handle_enumerated(
     }
 }
 
-/// The text of a name, if it is UTF-8.
-/// # Safety
-/// `name` is null or ends in NUL.
+/// The text of a name, if it is UTF-8. Safety: `name` is null or ends in NUL.
 unsafe fn text<'a>(name: *const c_char) -> Option<&'a str> {
     if name.is_null() {
         return None;

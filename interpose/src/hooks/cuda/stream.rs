@@ -230,9 +230,7 @@ fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
 }
 
 /// The priority asked for a managed stream, and the mapped one; `None` for another attribute, or an
-/// unmanaged stream.
-/// # Safety
-/// `value` is null or valid.
+/// unmanaged stream. Safety: `value` is null or valid.
 unsafe fn asked_priority(
     stream: Stream,
     attribute: CUlaunchAttributeID,
@@ -285,9 +283,7 @@ fn handle_asked(stream: Stream, asked: c_int) {
     }
 }
 
-/// Keeps the priority that was asked for, for later queries.
-/// # Safety
-/// As [`stored`].
+/// Keeps the priority that was asked for, for later queries. Safety: as [`stored`].
 unsafe fn handle_created(
     client: Option<&Client>,
     stream: *const CUstream,
@@ -306,8 +302,7 @@ unsafe fn handle_created(
     }
 }
 
-/// # Safety
-/// As [`stored`].
+/// Safety: as [`stored`].
 unsafe fn answer_priority(stream: Stream, priority: *mut c_int, result: CUresult) {
     if result != CUresult::SUCCESS || priority.is_null() {
         return;

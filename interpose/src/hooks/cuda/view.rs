@@ -52,8 +52,7 @@ macro_rules! total_memory {
 total_memory!(cuDeviceTotalMem, c_uint);
 total_memory!(cuDeviceTotalMem_v2, usize);
 
-/// # Safety
-/// As [`stored`].
+/// Safety: as [`stored`].
 unsafe fn show_total<T: Copy + TryInto<u64> + TryFrom<u64>>(
     bytes: *mut T,
     device: CUdevice,

@@ -72,9 +72,7 @@ type Function = unsafe extern "C-unwind" fn();
 macro_rules! hooks {
     ($($index:literal $name:ident($($argument:ident: $type:ty),*) then $show:ident($($given:expr),*);)*) => {
         $(
-            /// The hook of this symbol.
-            /// # Safety
-            /// As NVML's function.
+            /// The hook of this symbol. Safety: as NVML's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
             pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_uint {
@@ -235,8 +233,7 @@ fn follow(after: impl FnOnce()) {
     errno.write(left);
 }
 
-/// # Safety
-/// `told` is null, or was just written by NVML.
+/// Safety: `told` is null, or was just written by NVML.
 unsafe fn show_memory(device: Device, told: *mut Memory) {
     // SAFETY: as the caller promises.
     let Some(told) = (unsafe { told.as_mut() }) else {
@@ -247,8 +244,7 @@ unsafe fn show_memory(device: Device, told: *mut Memory) {
     }
 }
 
-/// # Safety
-/// As [`show_memory`].
+/// Safety: as [`show_memory`].
 unsafe fn show_memory_v2(device: Device, told: *mut MemoryV2) {
     // SAFETY: as the caller promises. The version comes first in every form, and identifies it.
     if told.is_null() || unsafe { told.cast::<c_uint>().read() } != MEMORY_V2 {
@@ -276,8 +272,7 @@ unsafe fn show_memory_v2(device: Device, told: *mut MemoryV2) {
 }
 
 /// Removes entries of other jobs' processes from a list; each entry begins with the process id.
-/// # Safety
-/// `count` is null, or the length of `list`, which is null or was just written by NVML.
+/// Safety: `count` is null, or the length of `list`, which is null or was just written by NVML.
 unsafe fn show_own(device: Device, count: *mut c_uint, list: *mut c_void, entry_bytes: usize) {
     // SAFETY: as the caller promises.
     let told = match unsafe { count.as_ref() } {

@@ -57,9 +57,7 @@ pub(super) enum Message<'a> {
     Registered(*const c_void),
 }
 
-/// The name of an event's range.
-/// # Safety
-/// The event is the program's, as NVTX requires it, or null.
+/// The name of an event's range. Safety: the event is the program's, as NVTX requires it, or null.
 #[inline]
 pub(super) unsafe fn message<'a>(event: *const Event) -> Message<'a> {
     // SAFETY: as above.
@@ -80,9 +78,8 @@ pub(super) unsafe fn message<'a>(event: *const Event) -> Message<'a> {
     }
 }
 
-/// Puts our functions into a module's tables. Returns whether it has such tables.
-/// # Safety
-/// `get` is the module's function for that, called while its tables are being made.
+/// Puts our functions into a module's tables. Returns whether it has such tables. Safety: `get` is
+/// the module's function for that, called while its tables are being made.
 pub(super) unsafe fn fill(get: GetExportTable) -> bool {
     // SAFETY: as above; the table is the module's for good.
     let callbacks = unsafe { get(CALLBACKS).cast::<Callbacks>().as_ref() };

@@ -25,8 +25,7 @@ macro_rules! operator_hooks {
             mod $name {
                 use super::*;
 
-                /// # Safety
-                /// As the library's function.
+                /// Safety: as the library's function.
                 #[allow(clippy::too_many_arguments, reason = "the prototype is the library's")]
                 pub(super) unsafe extern "C-unwind" fn hook(
                     $first: $first_type $(, $argument: $type)*
@@ -68,9 +67,7 @@ macro_rules! operator_hooks {
 /// all registers that may hold arguments; the others, and the stack, are unchanged.
 macro_rules! export {
     ($index:literal $name:ident) => {
-        /// The export.
-        /// # Safety
-        /// As the library's function.
+        /// The export. Safety: as the library's function.
         #[cfg(target_arch = "x86_64")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
@@ -110,9 +107,7 @@ macro_rules! export {
             )
         }
 
-        /// The export.
-        /// # Safety
-        /// As the library's function.
+        /// The export. Safety: as the library's function.
         #[cfg(target_arch = "aarch64")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]

@@ -89,9 +89,7 @@ extern "C" fn no_sigaction(
     -1
 }
 
-/// libc's `sigaction`, with the application's own view.
-/// # Safety
-/// As `sigaction`.
+/// libc's `sigaction`, with the application's own view. Safety: as `sigaction`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigaction(
     signal: c_int,
@@ -119,9 +117,8 @@ pub(crate) unsafe extern "C" fn sigaction(
     result
 }
 
-/// libc's `kill`. A process that ends itself with it first drains its work in here.
-/// # Safety
-/// As `kill`.
+/// libc's `kill`. A process that ends itself with it first drains its work in here. Safety: as
+/// `kill`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_int {
     if was_owned(signal) && process == process_id() {
@@ -133,9 +130,7 @@ pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_i
     unsafe { send(next, process, signal, is_own) }
 }
 
-/// libc's `killpg`. The group may be the process's own.
-/// # Safety
-/// As `killpg`.
+/// libc's `killpg`. The group may be the process's own. Safety: as `killpg`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
     let next = SIGNALS.behind.killpg.address(killpg as *const c_void);
@@ -144,9 +139,7 @@ pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_i
     unsafe { send(next, group, signal, is_own) }
 }
 
-/// libc's `raise`.
-/// # Safety
-/// As `raise`.
+/// libc's `raise`. Safety: as `raise`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
     let next = SIGNALS.behind.raise.address(raise as *const c_void);
@@ -160,8 +153,7 @@ pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
     })
 }
 
-/// Sends the signal by a libc function; `is_own`: this process is among the receivers.
-/// # Safety
+/// Sends the signal by a libc function; `is_own`: this process is among the receivers. Safety:
 /// `next` is null or such a function; else as that.
 unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int, is_own: bool) -> c_int {
     if next.is_null() {
