@@ -7,8 +7,8 @@
 //! - on a signal: its handler may need the thread, or the process is to end. A signal in the
 //!   microsecond between two sleeps is missed: the wait lasts until `max_hold`, or, where a rule
 //!   holds the job, until the next signal;
-//! - when the daemon is gone: its connection has ended, or it was silent for five seconds. A daemon
-//!   that is only late (more threads than processors) is not gone: each launch waits for
+//! - when the daemon is gone: its connection has ended, or it was silent for five seconds. A
+//!   daemon that is only late (more threads than processors) is not gone: each launch waits for
 //!   `max_hold`. If another daemon has taken over, the wait goes on there with its original start
 //!   time.
 //!

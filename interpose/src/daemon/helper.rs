@@ -16,11 +16,9 @@
 //! because the application has been silent and best-effort work waits. It synchronises only when
 //! the process dies of a signal, so it is never in the driver for long. It blocks every signal, and
 //! its own calls are not hooked. In some streams only launching threads may record (see `launch`);
-//! it queries their events.
-//!
-//! It also reports kernels' names while a trace is taken ([`Names`]), calls the program's functions
-//! with a wanted batch ([`crate::process::batches`]), and after its daemon's end moves its client
-//! to another daemon ([`crate::daemon::reattach`]).
+//! it queries their events. It also reports kernels' names while a trace is taken ([`Names`]),
+//! calls the program's functions with a wanted batch ([`crate::process::batches`]), and after its
+//! daemon's end moves its client to another daemon ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the
 //! helper publishes until when it sleeps ([`waking`]). A launching thread counts its launch, then

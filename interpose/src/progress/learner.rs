@@ -5,13 +5,13 @@
 //! range of *numbers*. [`policy::durations`] derives durations from observations; this module
 //! observes:
 //! - A launch writes mark, number, time and epoch of an accepted launch into the stream's log.
-//! - At each poll, a reached event means that everything up to its mark is complete by now; one not
-//!   reached, that the work before it was incomplete when queried. If a launch went while the event
-//!   was recorded, that work is more than its mark, and nothing is known.
+//! - At each poll, a reached event means that everything up to its mark is complete by now; one
+//!   not reached, that the work before it was incomplete when queried. If a launch went while the
+//!   event was recorded, that work is more than its mark, and nothing is known.
 //! - The application's waits ([`client::waited`]) show completion by their end and, if long, not
 //!   much earlier.
-//! - The launches between two marks are a batch. Learnt durations go into the tables that launches
-//!   read.
+//! - The launches between two marks are a batch. Learnt durations go into the tables that
+//!   launches read.
 //!
 //! Learning records no extra event, none on a high-priority stream, and no *timing* event. GPU
 //! timestamps would be exact where a stream always has work (half a microsecond, where a poll is 20

@@ -8,8 +8,8 @@
 //! kernel calls it at once, with its own arguments, and launches stay possible for it (a checkpoint
 //! needs them). An ignored signal stays ignored. [`handle`] replaces only the default, and queries
 //! (`sigaction`, `signal` and their like, exported from here) return the default.
-//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal again
-//!    after `PILLION_DRAIN_MS`.
+//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal
+//!    again after `PILLION_DRAIN_MS`.
 //! 2. Each helper waits for its device (`cuCtxSynchronize`). The last one to finish ends the
 //!    process by the signal.
 //! 3. Meanwhile the thread that the signal hit stops at once, all others at the guard.
@@ -18,12 +18,10 @@
 //! A thread that the signal hits inside a CUDA call may hold what the helper needs, so it continues
 //! to the end of the call. Outside it stops where it is, and may hold locks of the process
 //! (`malloc`'s, the dynamic linker's). The helper therefore neither allocates nor looks up symbols
-//! from then on. We destroy no context.
-//!
-//! With a supervised exit under MPS (`pillion stop`, the daemon), a process whose drain time is
-//! over with work in flight reports that ([`supervised_exit`]), so that MPS is asked to end the
-//! work before a kill, and dies by itself only [`FROZEN_MS`] later. Signals from others end it no
-//! sooner.
+//! from then on. We destroy no context. With a supervised exit under MPS (`pillion stop`, the
+//! daemon), a process whose drain time is over with work in flight reports that
+//! ([`supervised_exit`]), so that MPS is asked to end the work before a kill, and dies by itself
+//! only [`FROZEN_MS`] later. Signals from others end it no sooner.
 //!
 //! Two signals within milliseconds (a terminal's to the group, and the parent's, which forwards it)
 //! are one request. A process that sends the signal to itself by `kill` is stopped in that call,
