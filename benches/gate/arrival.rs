@@ -57,8 +57,7 @@ struct Words {
 /// The row: without the announcement against with it.
 pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     let pairs = if quick { 4 } else { 20 };
-    // Under this policy no work goes beside high-priority work, so the result is when that becomes
-    // known.
+    // Under this policy nothing goes beside high-priority work: the result is when that is known.
     let mut daemon = Daemon::new("name = \"temporal\"\nresidual_us = 10000000")?;
     let mut hp = daemon.attach(JobClass::HighPriority, "hp")?;
     let be = daemon.attach(JobClass::BestEffort, "be")?;

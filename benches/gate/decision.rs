@@ -1,5 +1,4 @@
-//! One poll of the daemon, which is one decision about all jobs: read the clients' records, ask the
-//! policy, publish.
+//! One poll, which is one decision about all jobs: read records, ask the policy, publish.
 
 use anyhow::ensure;
 use benches::alternate::{Nothing, Plan, Side, alternate};
@@ -29,7 +28,7 @@ const PACE_NS: u64 = 50_000;
 enum Meanwhile {
     /// High-priority jobs are idle, and all best-effort ones wait.
     Waiting,
-    /// A high-priority job launches ten kernels and completes them; best-effort jobs launch and
+    /// A high-priority job launches and completes ten kernels; best-effort ones launch and
     /// complete.
     Requests,
 }

@@ -28,8 +28,7 @@ pub(crate) struct Artifacts {
     pub(crate) release_library: Option<PathBuf>,
     pub(crate) daemon: PathBuf,
     pub(crate) server: PathBuf,
-    /// Contains only the stand-ins for the driver, NVML and cuBLAS under the names that programs
-    /// open.
+    /// Only the stand-ins for driver, NVML and cuBLAS, by the names that programs open.
     driver_folder: TempDir,
 }
 

@@ -69,14 +69,11 @@ pub(crate) enum Call {
     Product,
     /// `cuGraphExecKernelNodeSetParams` for each of so many kernels of a graph in turn.
     GraphChange(usize),
-    /// `cuLaunchKernel` in a hundred shapes first seen after so many others, against the first
-    /// hundred of all.
+    /// `cuLaunchKernel` in 100 shapes first seen after so many others, against the first 100.
     LateShapes(usize),
-    /// The first launch in each of a hundred shapes after so many others, against the first hundred
-    /// of all.
+    /// The first launch in each of 100 shapes after so many others, against the first 100.
     LateSights(usize),
-    /// `cuFuncGetAttribute`, whose hook only keeps a signal from stopping the thread inside the
-    /// driver.
+    /// `cuFuncGetAttribute`: its hook only keeps a signal from stopping the thread inside.
     Attribute,
 }
 
@@ -336,8 +333,7 @@ impl Shapes {
         self.count.failures += u64::from(!self.calls.synchronize());
     }
 
-    /// Launches so many others, once each, with the first hundred among them, as the steady part of
-    /// a program does.
+    /// Launches so many others, once each, among the first hundred, as a program's steady part.
     fn pass(&mut self, others: usize, timer: &Timer, pace_ns: u64) {
         for other in (0..).take(others) {
             if other % SHAPES == 0 {

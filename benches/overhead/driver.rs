@@ -1,6 +1,5 @@
 //! The driver's functions, found through both doors: libc's own `dlsym`, which is not hooked, and
-//! the `dlsym` that programs call, which the preload replaces. The signatures are those of the CUDA
-//! driver API (cuda.h).
+//! the `dlsym` that programs call, which the preload replaces. Signatures are those of cuda.h.
 
 #![expect(
     unsafe_code,
@@ -108,14 +107,12 @@ impl Products {
         })
     }
 
-    /// Multiplies matrices of 64 x 64; returns whether the library succeeded. Its kernel computes
-    /// nothing.
+    /// Multiplies matrices of 64 x 64, by a kernel that computes nothing; whether that succeeded.
     #[inline(always)]
     pub(crate) fn multiply(&self) -> bool {
         const SIZE: c_int = 64;
         let (one, none) = (1.0, ptr::null_mut());
-        // SAFETY: the library's handle, and pointers that it does not follow: its kernel computes
-        // nothing.
+        // SAFETY: the library's handle, and pointers that its kernel does not follow.
         let status = unsafe {
             (self.product)(
                 self.handle,
@@ -298,8 +295,7 @@ pub(crate) fn prepare(
 }
 
 impl Graph {
-    /// A graph of so many prepared kernels; made through `door`, and launched on the prepared
-    /// stream.
+    /// A graph of so many prepared kernels, made through `door`, for the prepared stream.
     pub(crate) fn make(
         door: Door,
         what: &Prepared,
@@ -367,8 +363,7 @@ impl Calls {
     /// Launches `grid` blocks of `block` threads; returns whether the driver accepted it.
     #[inline(always)]
     pub(crate) fn launch(&self, what: &Prepared, grid: u32, block: u32) -> bool {
-        // SAFETY: function and stream are the driver's and alive; the kernels of the benches have
-        // no parameters.
+        // SAFETY: function and stream are alive; the benches' kernels have no parameters.
         let result = unsafe {
             (self.launch)(
                 what.function,

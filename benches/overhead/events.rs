@@ -2,14 +2,13 @@
 //! context that launches need. NVIDIA's driver behaves so; here it is the stand-in's null mode with
 //! `SOFTGPU_EVENT_NS`, and the same without it. Bare processes and processes under Pillion
 //! alternate: in one process, bare launches would also wait for the helper's event calls. The
-//! thread computes for 5 us between two launches, the pace of real frameworks, and waits for
-//! every 200.
+//! thread computes for 5 us between two launches, frameworks' pace, and waits for every 200.
 //!
 //! The target is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of
 //! the time from one to the next. (Nothing could be within 2 % of a launch of the null mode alone,
 //! some 30 ns.) The target applies to the mean launch of the median block, and to the mean of all
 //! launches except those in which the thread was preempted or held: only the second includes the
-//! helper's work of 10 ms in a second.
+//! helper's 10 ms a second.
 
 use anyhow::{Context, ensure};
 use benches::alternate::{Samples, sides};
@@ -29,8 +28,7 @@ const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = fals
 const EVENTS_NS: [u64; 2] = [0, 1_000];
 /// From the end of a launch to the beginning of the next, ns.
 const PAUSE_NS: u64 = 5_000;
-/// Blocks of 200 launches: 2 s and more, so that the helper's window of 10 ms in each second is
-/// met.
+/// Blocks of 200 launches: 2 s and more, to meet the helper's window of 10 ms in each second.
 const BLOCKS: usize = 2_000;
 const BLOCKS_QUICK: usize = 1_000;
 const PROCESSES: usize = 5;

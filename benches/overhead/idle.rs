@@ -12,8 +12,7 @@ use crate::processes::{Daemon, Site};
 const TARGET_PCT: f64 = 1.0;
 const SECONDS: u64 = 20;
 const SECONDS_QUICK: u64 = 5;
-/// Units per second of the times in `/proc/PID/stat`: `USER_HZ`, 100 on every supported Linux
-/// (proc(5)).
+/// Units per second in `/proc/PID/stat`: `USER_HZ`, 100 on every supported Linux (proc(5)).
 const USER_HZ: f64 = 100.0;
 
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {

@@ -58,8 +58,7 @@ enum Company {
     Nobody,
     /// A high-priority client that does nothing, so that best-effort launches are gated.
     IdleHp,
-    /// A best-effort client that is held while high-priority work runs: the daemon polls at
-    /// `poll_us`.
+    /// A best-effort client is held while high-priority work runs: polls at `poll_us`.
     HeldBe,
     /// A best-effort client that runs at the same time: leases are live and are revoked.
     BesideBe,
@@ -111,8 +110,7 @@ const BE: State = State {
 /// Kernels of the launched graph: few, as the cost does not depend on them.
 const GRAPH_KERNELS: usize = 10;
 /// Kernels of the graph that is changed node by node. The stand-in driver copies the whole graph at
-/// each change, which would hide our cost for a large one; a test of `graphs` counts that our cost
-/// does not grow with the graph.
+/// each change, which would hide our cost for a large one; a test of `graphs` shows ours constant.
 const CHANGED_KERNELS: usize = 10;
 
 /// Shapes that have passed before the late ones: more than the library keeps.

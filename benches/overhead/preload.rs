@@ -45,8 +45,7 @@ fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
 }
 
 pub(crate) fn start_ms(command: &mut Command, preload: Option<&Path>) -> anyhow::Result<f64> {
-    // With an empty environment both sides differ only in the preload. The standard library starts
-    // such a child with posix_spawn.
+    // With an empty environment (posix_spawn) both sides differ only in the preload.
     command.env_clear().stdin(Stdio::null());
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);

@@ -24,8 +24,7 @@ const LOOKS_MAX: u32 = 1_000;
 const LOOK_NS: u64 = 5_000_000;
 
 /// The daemon's configuration without the socket: everything else as shipped, including `poll_us`.
-/// This policy shows most plainly which jobs are held and which go beside others: by resource
-/// class.
+/// This policy shows best which jobs are held and which go beside others.
 const CONFIG: &str =
     "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n[policy]\nname = \"orion\"\n";
 
@@ -72,8 +71,7 @@ impl Processors {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// No device: launches succeed at once. Event calls take so many ns, with a lock that launches
-    /// need.
+    /// No device: launches succeed at once; event calls take so many ns, with a lock of launches.
     Null { event_ns: u64 },
     /// The software GPU, in real time.
     Served,

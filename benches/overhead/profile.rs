@@ -44,8 +44,7 @@ pub(crate) const OTHER_CLASS: BenchKernel = BenchKernel {
     expected_ns: 1_000,
 };
 
-/// The kernel of a best-effort job that keeps the device busy: as long as a training step's longer
-/// ones.
+/// The kernel of a best-effort job that keeps the device busy: as a training step's longer ones.
 pub(crate) const LONG: BenchKernel = BenchKernel {
     name: "bench_be_long",
     class: ResourceClass::Memory,

@@ -1,5 +1,4 @@
-//! Two more tasks of a child: keeping the device busy, and timing launches with a pause between
-//! them.
+//! Two more tasks of a child: keeping the device busy, and timing launches with pauses.
 
 use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,8 +47,7 @@ pub(crate) struct Space {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spaced {
     pub(crate) launch: Quantiles,
-    /// The mean launch of a block, the median of all blocks, ns: a block in which the thread was
-    /// preempted is an outlier.
+    /// The mean launch of the median block, ns: a block with a preemption is an outlier.
     pub(crate) block_mean_ns: f64,
     /// The mean of all launches but the long ones, ns.
     pub(crate) short_mean_ns: f64,

@@ -270,8 +270,7 @@ impl Instant {
                     is_asked: fn(&Thread) -> bool| {
             let mut used = Used::default();
             for (id, now) in after.iter().filter(|(_, thread)| is_asked(thread)) {
-                // A thread that began in the round has all of its time in it; for one that ended,
-                // its use since then is lost.
+                // All time of a thread that began in the round; that of one that ended is lost.
                 let (cpu_ns, wakes) = before
                     .get(id)
                     .map_or((0, 0), |then| (then.on_cpu_ns, then.wakes));

@@ -1,5 +1,4 @@
-//! A process that holds memory of the device until it is killed. The signatures are those of the
-//! CUDA driver API (cuda.h).
+//! A process that holds memory of the device until it is killed. Signatures are those of cuda.h.
 
 #![expect(
     unsafe_code,
@@ -27,16 +26,14 @@ fn function<F: Copy>(symbol: &CStr) -> anyhow::Result<F> {
     // SAFETY: an open library and a name that ends in NUL.
     let address = unsafe { libc::dlsym(library, symbol.as_ptr()) };
     ensure!(!address.is_null(), "cannot resolve {symbol:?}");
-    // SAFETY: `hold` names the signature that the public header gives the symbol; a function
-    // pointer has the size of an address.
+    // SAFETY: `hold` names cuda.h's signature; a function pointer has the size of an address.
     Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
 /// Allocates so many bytes of the first device, a part at a time.
 pub(crate) fn hold(parts: usize, part_bytes: usize) -> anyhow::Result<()> {
     let mut context = ptr::null_mut();
-    // SAFETY: every pointer is to a local that outlives the calls; the context comes from the call
-    // before.
+    // SAFETY: pointers to locals that outlive the calls; the context is the last call's.
     let results = unsafe {
         [
             function::<Init>(c"cuInit")?(0),

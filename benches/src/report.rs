@@ -15,8 +15,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Always true: these benches need no GPU and use none. The driver is a stand-in whose launches
-    /// succeed at once.
+    /// Always true: no GPU is used. The driver is a stand-in whose launches succeed at once.
     pub no_gpu_involved: bool,
     /// Fewer measurements than in the results that are kept.
     pub quick: bool,

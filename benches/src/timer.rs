@@ -54,8 +54,7 @@ impl Timer {
 #[must_use]
 pub fn before() -> u64 {
     use core::arch::x86_64::{_mm_lfence, _rdtsc};
-    // SAFETY: every x86-64 processor has both instructions, and Linux lets programs read the
-    // counter.
+    // SAFETY: every x86-64 has both instructions, and Linux lets programs read the counter.
     unsafe {
         _mm_lfence();
         let ticks = _rdtsc();

@@ -86,8 +86,7 @@ pub fn tell(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl 
     }
 }
 
-/// Reports the completed mark again: its ring may have been full, or the daemon may have lost
-/// count.
+/// Reports the completed mark again: the ring may have been full, or the daemon lost count.
 fn tell_again(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Marks)) {
     let completed = stream.completed();
     if completed == 0 {

@@ -6,8 +6,7 @@
 //! a call must also wait on the clock, or its wait times out ([`protocol::clock`]).
 //!
 //! The shortest wait on the clock takes 75 us (timer slack), and most calls end sooner. So in real
-//! time the waiter spins for the first [`LOOK_NS`]. Yielding took 8 ms at a time beside busy
-//! processes.
+//! time the waiter spins for [`LOOK_NS`] first; yielding took 8 ms beside busy processes.
 
 use crossbeam_utils::Backoff;
 use protocol::clock::Clock;
@@ -66,8 +65,7 @@ mod tests {
         assert!(wait_until(&clock, || true));
     }
 
-    /// The stand-in driver waits on the clock in mid-call: a waiter that yielded would never see
-    /// the end.
+    /// The stand-in driver waits on the clock in mid-call: yielding would never end.
     #[test]
     fn who_is_in_the_driver_on_virtual_time_comes_out_while_waited_for() {
         static IS_IN_DRIVER: AtomicBool = AtomicBool::new(true);

@@ -70,8 +70,7 @@ pub struct Connection {
     descriptor: Descriptor,
     /// Number of connections so far; 0 before the first.
     number: AtomicU64,
-    /// The last connection whose daemon side is known to have ended. Threads at the gate read it
-    /// without a lock or a system call.
+    /// The last connection known to have ended; the gate reads it without lock or system call.
     ended: AtomicU64,
     /// When a thread at the gate first rang during the daemon's present sleep.
     rung_ns: AtomicU64,

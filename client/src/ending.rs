@@ -17,8 +17,7 @@ pub fn is_supervised(page: &ClientPage, now_ns: u64) -> bool {
     u64::from(page.seen_to_until_s.load(Ordering::SeqCst)) > now_ns / 1_000_000_000
 }
 
-/// Reports to the supervisor that time to drain is over with work in flight. A request from the
-/// daemon stays.
+/// Reports that drain time is over with work in flight. A request from the daemon stays.
 pub fn tell_overdue(page: &ClientPage) {
     let (order, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
     let _ = page.stop.compare_exchange(0, STOP_OVERDUE, order, relaxed);
@@ -29,8 +28,7 @@ pub fn tell_gave_up(page: &ClientPage) {
     page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
 }
 
-/// Reports a CUDA result after which the process gets nothing more done. The first one stays: it is
-/// the cause of those that follow.
+/// Reports a CUDA result after which nothing more gets done. The first, the cause, stays.
 pub fn tell_sticky(page: &ClientPage, result: u32) {
     // Relaxed: the value guards no other data.
     let relaxed = Ordering::Relaxed;

@@ -5,12 +5,11 @@
 //! - after `max_hold`, because the thread may hold a lock that others need. Time in which an
 //!   operator or a rule holds the job for a fault, or a law of the policy holds it, does not count;
 //! - on a signal: its handler may need the thread, or the process is to end. A signal in the
-//!   microsecond between two sleeps is missed: the wait lasts until `max_hold`, or, where a rule
-//!   holds the job, until the next signal;
+//! microsecond between two sleeps is missed: the wait lasts until `max_hold` or, held by a rule,
+//! the next signal;
 //! - when the daemon is gone: its connection has ended, or it was silent for five seconds. A
 //!   daemon that is only late (more threads than processors) is not gone: each launch waits for
-//!   `max_hold`. If another daemon has taken over, the wait goes on there with its original start
-//!   time.
+//!   `max_hold`. If another daemon has taken over, the wait goes on there with its start time.
 //!
 //! A launch without a lease is charged all the same: the daemon's sums stay right. A collective
 //! kernel does not wait for a lease ([`admit_collective`]).
@@ -64,8 +63,7 @@ impl Grant {
 /// bell: the daemon no longer serves this process; its connection ended with no thread waiting.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// Longest sleep in a job held for a fault for long. Signals between two sleeps are missed: sleep
-/// rarely.
+/// Longest sleep in a job long held for a fault. Signals between two sleeps are missed: be rare.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// A daemon that held the job for a fault counts as gone only after this silence since its last
@@ -81,8 +79,7 @@ pub struct IsHighPriority;
 
 /// Waits until the launch may go. `before_sleep` runs once if it must wait; `after_sleep` after
 /// each sleep, and it does not return in a dying process. `known` is the launch's expected work,
-/// `unknown` the number of its kernels that `known` lacks (at most one for a launch, any for a
-/// graph).
+/// `unknown` the number of its kernels that `known` lacks (0 or 1, any for a graph).
 /// # Errors
 /// The process has become high-priority and need not wait.
 #[inline]
@@ -414,8 +411,7 @@ impl Hold {
         Step::SleepUntil(end_ns.min(now_ns + sleep_ns).min(wanted_ns))
     }
 
-    /// When the daemon counts as gone, if it stays silent; a sleeping one's time begins with a
-    /// ring.
+    /// When a silent daemon counts as gone; a sleeping one's time begins with a ring.
     fn gone_ns(&self, client: &Client, is_held: bool) -> u64 {
         let daemon = &client.link.daemon;
         // Acquire, and before the heartbeat: the daemon writes its heartbeat before it clears
@@ -431,8 +427,7 @@ impl Hold {
     }
 }
 
-/// Whether collective kernels wait. Not for a used-up share of the GPU: peers on other GPUs would
-/// wait.
+/// Whether collective kernels wait. Not for a used-up share: peers on other GPUs would wait.
 fn holds_collectives(client: &Client) -> bool {
     let lease = &client.link.lease;
     lease.is_held() && !lease.is_rated()

@@ -6,8 +6,7 @@
 //!
 //! **A thread in the middle of a call** uses first one daemon's pages, then the other's. The
 //! possible errors are bounded by one launch per thread and daemon:
-//! - A launch goes under the previous daemon's lease, like one between check and driver call when
-//!   that daemon dies.
+//! - A launch goes under the previous lease, like one between check and call when that daemon dies.
 //! - A charge is subtracted from the new lease's sum, which never contained it: that lease allows
 //!   one launch too many (`protocol::lease::FIRST_TOTAL_NS`: the sum does not wrap).
 //! - A high-priority launch is announced to the previous daemon. The helper announces again when

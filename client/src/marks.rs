@@ -134,8 +134,7 @@ pub trait Marks {
         self.seen_marks().given_up.load(Ordering::Relaxed)
     }
 
-    /// Whether everything issued was observed complete or given up, not only expected to be
-    /// complete.
+    /// Whether all was observed complete or given up, not only expected to be complete.
     fn is_surely_complete(&self) -> bool {
         self.issued() <= self.known()
     }

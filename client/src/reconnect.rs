@@ -36,8 +36,7 @@ const UNANSWERED_NS: u64 = 1_000_000_000;
 /// must ask within that second, or within a second of the end of a call that began before.
 const _: () = assert!(LOOK_NS <= 500_000_000 && BACKOFF_NS_MAX <= 500_000_000);
 
-/// A client's knowledge of its daemon's absence. `L` distinguishes the daemon listening at an
-/// address from the next one there.
+/// A client's knowledge of its daemon's absence. `L` tells daemons at one address apart.
 #[derive(Debug)]
 pub struct Reconnect<L> {
     /// `None` while there is a daemon.

@@ -1,8 +1,7 @@
 //! When a stream's work was complete, from the application's own waits. A call that waits for a
 //! stream returns once its work is complete. If the call took long, the work was most likely not
 //! complete until shortly before. Where no event of ours is allowed (`interpose::progress::sight`)
-//! nothing else shows how long kernels take: the launches between two such calls are learnt as a
-//! sum (`interpose::progress::learner`).
+//! nothing else shows how long kernels take: launches between two such calls are learnt as a sum.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

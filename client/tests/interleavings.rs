@@ -10,8 +10,7 @@ use loom::sync::Arc;
 use loom::thread;
 use protocol::sync::{AtomicU32, AtomicU64, Ordering};
 
-// The library itself cannot be built for the checker: its tables are made at compile time, which
-// loom's atomics cannot be.
+// The library cannot be built for the checker: its tables are const, loom's atomics are not.
 #[allow(dead_code, reason = "what only the library needs of it")]
 #[path = "../../interpose/src/platform/memo.rs"]
 mod memo;

@@ -17,8 +17,7 @@ pub fn relative_of(name: &str) -> Option<&'static Device> {
     model_of(name).or_else(|| find(relative?.device))
 }
 
-/// Words that a driver's name for a GPU must have, words it must not have, and its name in the
-/// table.
+/// Words that a driver's name must have, must not have, and the name in the table.
 struct Model {
     has: &'static [&'static str],
     lacks: &'static [&'static str],
@@ -44,8 +43,7 @@ const fn model(
 }
 
 /// Drivers' names for the models of the table: `cudaDeviceProp.name` as seen in real reports, with
-/// and without the brand ("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"). The table's own names
-/// are here too.
+/// and without the brand ("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"). Also the table's own.
 const MODELS: [Model; 27] = [
     model(&["P100", "PCIE", "16GB"], &[], "P100-PCIE-16GB"),
     model(&["P100", "SXM2", "16GB"], &[], "P100-SXM2-16GB"),

@@ -11,8 +11,7 @@ use std::sync::LazyLock;
 pub struct UnknownDevice {
     /// The name asked for.
     pub name: String,
-    /// The known name with the fewest edits, among those that begin with the requested name if
-    /// there are any.
+    /// The known name with the fewest edits; one that begins with the requested name, if any.
     pub nearest: String,
     /// All known names, separated by commas.
     pub known: String,
@@ -115,8 +114,7 @@ impl Device {
     pub const BUS_WIDTH_BITS: u64 = 4096;
 }
 
-/// Single-precision operations that an SM of that compute capability starts per clock; `None` if no
-/// device of the table has it.
+/// Single-precision operations that such an SM starts per clock; `None`: not in the table.
 #[must_use]
 pub fn fp32_per_clk_per_sm(major: u32, minor: u32) -> Option<u32> {
     let wanted = ComputeCapability { major, minor };

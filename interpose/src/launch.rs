@@ -271,8 +271,7 @@ pub(crate) struct BegunCopy {
     traced: Option<Copied>,
 }
 
-/// A call that waits for its copy. The copy is on no stream until it returns, so draining checks
-/// this.
+/// A call that waits for its copy, which is on no stream until then: draining checks this.
 struct InCall(&'static Client);
 
 impl InCall {

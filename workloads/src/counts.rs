@@ -2,8 +2,7 @@
 //! predicts from how a training will slow the service beside it. It counts the modules that PyTorch
 //! calls in one mini-batch (Section 4.2). The paper names the kinds, not what belongs to each; here
 //! that is what [`LayerCounts`] says. What PyTorch has as functions and not as modules (additions,
-//! products of two arrays, permutations, losses) counts as nothing. A layer counts once, however
-//! many passes a step makes.
+//! products of two arrays, permutations, losses) counts as nothing. A layer counts once per step.
 
 use crate::network::{Block, Layer, Network};
 
@@ -22,8 +21,7 @@ pub struct LayerCounts {
     /// Layers of a transformer that see the whole sequence. Their products and activations are
     /// counted as well.
     pub encoder: u32,
-    /// Layers of a transformer that see what came before. Their products and activations are
-    /// counted as well.
+    /// Transformer layers that see what came before; their products and activations count as well.
     pub decoder: u32,
     /// Places where what convolutions left becomes rows.
     pub flatten: u32,

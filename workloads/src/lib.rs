@@ -148,8 +148,7 @@ impl Workload {
     }
 
     /// The most numbers that a pass over arrays of a request reads and writes. While a request goes
-    /// forward, what a layer takes and what it leaves is in memory; no parameters, and nothing that
-    /// an allocator keeps.
+    /// forward, a layer's inputs and outputs are in memory; no parameters, no allocator's cache.
     /// # Errors
     /// [`Error::Batch`].
     pub fn numbers_of_largest_pass(&self, batch: u32) -> Result<u64, Error> {

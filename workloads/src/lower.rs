@@ -105,8 +105,7 @@ impl List {
         });
     }
 
-    /// The algorithm for a convolution. Winograd's is for 3 x 3 filters at stride 1 on the ordinary
-    /// units; the matrix units have none.
+    /// A convolution's algorithm. Winograd's: 3 x 3 filters, stride 1, not on matrix units.
     fn convolution_algorithm(&self, layer: &Convolution) -> Algorithm {
         match (layer.filter, layer.stride, self.precision) {
             ([3, 3], 1, Precision::Fp32) => Algorithm::Winograd,

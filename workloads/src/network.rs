@@ -20,8 +20,7 @@ pub(crate) enum Mode {
     Inference,
     /// Forward, backward and the optimizer's step.
     Training,
-    /// The same with two forward and two backward passes of the same parameters, on two views of
-    /// the inputs that are compared.
+    /// The same with two passes forward and back, on two views of the inputs that are compared.
     Contrastive,
 }
 

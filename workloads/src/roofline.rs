@@ -7,8 +7,7 @@
 //! bytes at a share of the bandwidth, less what the level 2 cache still holds.
 //!
 //! **Class**, by Orion's rule: products by their arithmetic intensity against the device's ridge;
-//! passes with arithmetic are memory-bound; passes without are if they keep the memory 60 % busy,
-//! else unknown.
+//! passes with arithmetic are memory-bound; others if they keep the memory 60 % busy, else unknown.
 
 use profiler::limits::{DURATION_NS_MAX, SM_NEEDED_MAX};
 use profiler::{ResourceClass, TraceKernel};
@@ -70,8 +69,7 @@ const BUSY_SHARE: f64 = 0.6;
 const DEMAND_MAX: f64 = 0.9;
 
 /// Multiply-adds in 16 bits that the matrix units of an SM start per clock, dense; `None` where the
-/// device has none that count. NVIDIA's architecture papers: Volta, Turing, Ampere (A100 and
-/// GA102), Ada, Hopper, Blackwell.
+/// device has none that count. NVIDIA's papers: Volta, Turing, A100, GA102, Ada, Hopper, Blackwell.
 pub(crate) fn matrix_units_per_clock(device: &Device) -> Option<f64> {
     let capability = device.compute_capability;
     match (capability.major, capability.minor) {
@@ -179,8 +177,7 @@ fn peak_of(multiply_adds_per_clock: f64, device: &Device) -> f64 {
     2.0 * multiply_adds_per_clock * f64::from(device.max_clock_mhz) / 1e3
 }
 
-/// The tiling under which the SM with the most blocks is done first. `reached` is in operations per
-/// ns and SM.
+/// The tiling under which the busiest SM is done first. `reached`: operations per ns and SM.
 fn fastest_tiling(matrix: &Matrix, device: &Device, reached: f64, steps_extra: f64) -> Tiling {
     let is_product = matrix.algorithm == Algorithm::Product;
     let splits: &[f64] = if is_product { &SPLITS } else { &SPLITS[..1] };

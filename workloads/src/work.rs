@@ -61,8 +61,7 @@ pub(crate) struct Stream {
 pub(crate) enum Family {
     /// One output element from the same element of some inputs.
     Elementwise,
-    /// Per-channel or per-row statistics over data that is read again: batch and layer
-    /// normalisation, softmax, pooling.
+    /// Statistics of channels or rows, read again: batch and layer normalisation, softmax, pooling.
     Norm,
     /// Many numbers to few.
     Reduce,

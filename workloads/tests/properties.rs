@@ -140,8 +140,7 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
         // Seven of stride 2, 46 in blocks, two of pooling, two that narrow, three of boxes.
         ("yolov5s-training", 3 * 60 - 1, 0),
         ("yolov5n-inference", 60, 0),
-        // Four times the bottlenecks of two convolutions each: 28 in place of 7 before the head,
-        // and 16 in place of 4 in it.
+        // Four times the bottlenecks of two convolutions: 28 for 7 before the head, 16 for 4 in it.
         ("yolov5x-inference", 60 + 2 * (28 - 7 + 16 - 4), 0),
         ("bert-medium-inference", 0, 8 * (6 + 2) + 1),
         ("ncf-training", 0, 3 * 4),

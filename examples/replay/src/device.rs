@@ -166,8 +166,7 @@ impl Device {
     /// One request, from the first copy to the synchronisation, and its checks. Errors: any driver
     /// call that fails. A wrong result is counted, not an error.
     pub(crate) fn request(&mut self, trace: &Trace) -> Result<()> {
-        // SAFETY: the buffer is as long as the allocation, and is not touched before the
-        // synchronisation below.
+        // SAFETY: the buffer is as long as the allocation, and untouched until synchronised below.
         unsafe {
             result::memcpy_htod_async(self.input_on_device, &self.input, self.stream)
                 .context("copying the input")?;
@@ -192,8 +191,7 @@ impl Device {
         if checked { self.compare() } else { Ok(()) }
     }
 
-    /// The counts so far, with the latencies that the caller measured. Asks counting kernels.
-    /// Errors: a driver call that fails.
+    /// The counts so far, with the caller's latencies. Asks counting kernels. Errors: the driver's.
     pub(crate) fn replayed(
         &mut self,
         latencies_ns: Vec<u64>,
@@ -320,8 +318,7 @@ impl Device {
     }
 }
 
-/// Measures the launch parameters of a trace's kernels on device 0. Errors: any driver call that
-/// fails, with its purpose.
+/// Measures the launch parameters of a trace's kernels on device 0. Errors: the driver's.
 pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {
     let device = open_first()?;
     let mut synthetic = Synthetic::load(trace, device)?;

@@ -123,8 +123,7 @@ impl Synthetic {
         )
     }
 
-    /// Launches a kernel with `work` loops of a block, shared out among its blocks. Errors: the
-    /// driver's.
+    /// Launches a kernel with `work` loops, shared out among its blocks. Errors: the driver's.
     pub(crate) fn launch(&mut self, index: usize, work: u64, stream: CUstream) -> Result<()> {
         let kernel = &self.kernels[index];
         let (mut results, mut buffer) = (self.results, self.buffer);
@@ -184,9 +183,8 @@ impl Synthetic {
         Ok(f64::from(ms) * 1e6 / f64::from(count.max(1)))
     }
 
-    /// Limits a kernel's blocks on an SM to `want`, by requesting more shared memory than it needs,
-    /// and not more than that takes. Returns how many fit: fewer where the device offers less.
-    /// Errors: the driver's.
+    /// Limits a kernel's blocks on an SM to `want`, by requesting just enough more shared memory.
+    /// Returns how many fit: fewer where the device offers less. Errors: the driver's.
     pub(crate) fn confine(&mut self, index: usize, want: u32) -> Result<u32> {
         if self.resident(index)? > want {
             let kernel = &self.kernels[index];

@@ -50,8 +50,7 @@ mod said;
 
 pub(crate) use met::Met;
 
-/// Longest wait for the daemon's answer. It answers within 100 us, from a dedicated thread; one
-/// that takes a second is stopped.
+/// Longest wait for an answer. A daemon's own thread answers in 100 us; after 1 s it is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 static FOUND: Found = Found::new();
@@ -267,8 +266,7 @@ pub(crate) fn places(
     Ok((uuid.unwrap_or_default(), places))
 }
 
-/// The daemon's quota for this job on a device, bytes, before the process is a client; `None`: no
-/// answer.
+/// The daemon's quota for this job on a device, bytes, before the process is a client.
 pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
     let (uuid, tried) = places(config, device).ok()?;
     let quota = config.quotas.of_device(device.0);
@@ -323,8 +321,7 @@ impl Met {
     }
 }
 
-/// One attempt to have a daemon accept the client: its pages replace the previous one's. No driver
-/// call.
+/// Tries once to be accepted by a daemon, whose pages replace the last one's. No driver call.
 pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
     let (connection, socket) = connect(&client.sought)?;

@@ -49,8 +49,7 @@ pub(crate) struct DisconnectWatcher(Arc<AtomicU32>);
 
 impl DisconnectWatcher {
     /// Starts a thread for the client's connection. It inherits the caller's signal mask: a
-    /// helper's, which blocks all. Errors: no thread can be started, or the connection is not
-    /// there.
+    /// helper's, which blocks all. Errors: no thread, or no connection.
     pub(crate) fn watch(client: &'static Client) -> io::Result<Self> {
         client.connection.set_receive_timeout(RECEIVE)?;
         let said = Arc::new(AtomicU32::new(WAITS));

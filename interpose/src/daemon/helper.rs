@@ -1,11 +1,10 @@
-//! The helper threads, one per client: they find out what has completed when the application does
-//! not ask.
+//! The helper threads, one per client: they find out what has completed.
 //!
 //! *Best-effort, while gated*: the helper learns of completion as [`crate::progress::sight`] allows
 //! for each stream. At most one event of ours is outstanding in a stream; its first poll comes
 //! after a learnt part of the expected duration ([`policy::looks`]), further ones at most every
-//! [`POLL_NS`]. Completed work is counted in the client's page, and the daemon is rung if a thread
-//! waits at the gate.
+//! [`POLL_NS`]. Completed work is counted in the client's page, and the daemon rung for waiting
+//! threads.
 //!
 //! *Best-effort, with nobody to protect* (an ungated lease): it works only in one *window* of 10 ms
 //! in each second with a launch, so that durations are learnt before a high-priority job comes.
@@ -430,8 +429,7 @@ impl Helper {
             let _ = driver::ending::synchronize_context();
             return;
         }
-        // A context with a capture in it cannot be synchronised, the streams outside can (CUDA
-        // driver API, `cuStreamBeginCapture`).
+        // With a capture, only streams outside it can be synchronised (`cuStreamBeginCapture`).
         for (index, slot) in self.streams() {
             let here = || slot.context() == context;
             let mark = slot.issued();

@@ -17,8 +17,7 @@
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and the helper threads are
 //! missing. If no handler ran for the fork, the child finds the page of [`mod@phase`] cleared. A
-//! child of another process goes its own way from Virgin; before that no lock is taken, which
-//! another thread could hold.
+//! child of another process goes its own way from Virgin; before that no lock is taken.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
@@ -110,8 +109,7 @@ pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64>
     }
 }
 
-/// A call takes memory while there is no account: if no context is known, one may have been created
-/// behind our back, and decides now.
+/// A call takes memory without an account: a context created behind our back, if any, decides now.
 #[inline]
 pub(crate) fn handle_call_without_account() {
     if phase::now() == Phase::Virgin {
@@ -223,8 +221,7 @@ fn open_account(config: &Config, client: &Client, is_refused: bool) {
                 return;
             }
             if !client.is_taken() {
-                // For the ledger of a daemon to come. One that refuses reports its quota all the
-                // same.
+                // For a coming daemon's ledger. A refusing one reports its quota too.
                 let told = is_refused.then(|| attach::ask_quota(config, device));
                 let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
                 account::open_local(index, device, quota);

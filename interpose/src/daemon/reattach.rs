@@ -103,8 +103,7 @@ impl Watch {
             if said == Some(Said::Over) || self.client.connection.is_over() {
                 self.handle_end();
             }
-            // A daemon that has just ended has no successor yet; its socket may outlive it for a
-            // moment.
+            // A daemon that has just ended has no successor yet; its socket may outlive it.
             return;
         }
         // Before the attempt: a daemon that listens there afterwards is asked in any case.

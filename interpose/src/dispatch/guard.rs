@@ -37,8 +37,7 @@ const STOPPED: usize = 1;
 /// Above every stack address.
 const OURS: usize = usize::MAX;
 
-/// The driver's entry point behind a hook. The first caller to need the address came through our
-/// export.
+/// The driver's entry point behind a hook; the first to need it came through our export.
 #[inline]
 pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
     real::known_or(index, first_called)

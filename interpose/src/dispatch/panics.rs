@@ -11,8 +11,7 @@ use crate::process;
 /// Runs one of our own parts; `None` if it panicked.
 #[inline]
 pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
-    // Unwind safety: a part can leave only atomics half done; readers rely on no invariant between
-    // them.
+    // Unwind safety: parts leave only atomics half done, with no invariant between them.
     catch_unwind(AssertUnwindSafe(part))
         .map_err(|payload| {
             // Dropping a payload could panic again; there are only a few.

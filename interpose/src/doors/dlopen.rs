@@ -1,12 +1,10 @@
 //! Watches `dlopen` and `dlmopen`. Two ways of opening a library make its calls bypass every
 //! preloaded library. `RTLD_DEEPBIND` binds its symbols to its own dependencies first, libc's
-//! `dlsym` among them. `dlmopen` loads it into a new namespace, where nothing is preloaded. We
-//! leave the program's flags alone and report the bypass ([`crate::dispatch::bypass`]). The shim
-//! reaches both.
-//!
-//! We never call libc's function but jump to it: where it searches and into which namespace it
-//! loads depend on the caller (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left for the
-//! program's `dlerror`. The opened library is therefore inspected on the next occasion.
+//! `dlsym` among them. `dlmopen` loads it into a new namespace, where nothing is preloaded. We keep
+//! the program's flags and report it ([`crate::dispatch::bypass`]). The shim reaches both. We never
+//! call libc's function but jump to it: where it searches and into which namespace it loads depend
+//! on the caller (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left for the program's
+//! `dlerror`. The opened library is therefore inspected on the next occasion.
 
 #![expect(
     unsafe_code,

@@ -35,8 +35,7 @@ macro_rules! call {
                         unsafe extern "C-unwind" fn($($type),*) -> CUresult,
                     >(address.as_ptr())
                 };
-                // SAFETY: pointer arguments are to locals that outlive the call; handles are the
-                // driver's own, see the module's head.
+                // SAFETY: pointers to locals that outlive the call; handles: see the module's head.
                 sys::without_cancellation(|| unsafe { function($($argument),*) })
             }
         }

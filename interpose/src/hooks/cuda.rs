@@ -2,8 +2,7 @@
 //! is made from the list in `abi`: a hooked symbol without a function here does not compile, nor
 //! does a function here without a hooked symbol. Every hook is written with [`hook!`], which makes
 //! it go through [`crate::dispatch::guard`]. Hooks, and the driver's functions as we call them, are
-//! `extern "C-unwind"`: a thread that is cancelled (`pthread_cancel`) inside the driver unwinds
-//! through our frame.
+//! `extern "C-unwind"`: a thread cancelled (`pthread_cancel`) in the driver unwinds through us.
 
 #![expect(
     unsafe_code,

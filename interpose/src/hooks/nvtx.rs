@@ -3,8 +3,8 @@
 //! headers: each module of a process that includes them looks for a tool at its first call. It
 //! opens the library that `NVTX_INJECTION64_PATH` names and calls `InitializeInjectionNvtx2` there
 //! ([`initialize`]), with a function that gives the tool the module's tables of function pointers
-//! ([`tables`]). Functions that the tool does not set do nothing. So each module calls us once, and
-//! all get the same functions.
+//! ([`tables`]). Functions that the tool does not set do nothing. Each module calls us once; all
+//! get the same.
 //!
 //! **What counts.** Ranges whose domain and name match the job's pattern (`pillion run
 //! --request-range`). Of nested pushed ranges, a thread's outermost counts; each started range
@@ -17,9 +17,8 @@
 //! itself contains the patterns that match, so nothing is kept and nothing looked up.
 //!
 //! **Cost.** A range that does not match costs the comparison up to the first different character.
-//! A matching one costs two marks ([`crate::process::marks`]). No lock, no allocation. Facts about
-//! NVTX are from its public headers (`nvtxDetail/nvtxTypes.h`, `nvtxInit.h`, `nvToolsExt.h` of
-//! version 3).
+//! A matching one costs two marks ([`crate::process::marks`]). No lock, no allocation. Source:
+//! NVTX's public headers (version 3: `nvtxDetail/nvtxTypes.h`, `nvtxInit.h`, `nvToolsExt.h`).
 
 #![expect(
     unsafe_code,

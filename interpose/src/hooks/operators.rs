@@ -2,23 +2,22 @@
 //! ([`crate::kernels::labels`]). An operator's hook makes the library's own call, once, with the
 //! application's arguments, and returns its status. Unlike a hook of the driver it does not enter
 //! [`crate::dispatch::guard`]: the library's launches go through the driver's hooks as usual, each
-//! with its own lease or record. Nested operators (cuBLAS calls cuBLASLt, cuDNN calls both) pass
-//! through: the outermost is the label.
+//! with its own lease or record. The outermost of nested operators (cuBLAS calls cuBLASLt, cuDNN
+//! both) is the label.
 //!
 //! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do
 //! not see. Then the operator stands for its launches: it is announced or admitted as one launch
 //! with the operator's profile ([`profiler::ProfileIndex::of_operator`]). A library's own calls
 //! show which case it is, separately for each [`abi::Library`]:
-//! - A launch seen inside one of its operators shows that its launches are seen, for the rest of
-//!   the process.
+//! - A launch seen inside one of its operators shows that its launches are seen, for good.
 //! - [`UNSEEN_CALLS_MIN`] operators without a launch show that its launches are not seen. Such an
 //!   operator succeeded and had something to do, no earlier operator was seen to launch, and
 //!   neither this thread nor any other of the process was seen to launch during the call. Calls
 //!   during which other threads launch show neither.
 //!
 //! No work is counted twice: if a launch is seen inside an operator that stands for its launches,
-//! the operator's own launch is taken back like one that the driver refused, and the library's
-//! launches count as seen from then on.
+//! the operator's own launch is taken back like a refused one, and the library's launches count as
+//! seen from then on.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;

@@ -83,8 +83,7 @@ impl Cost {
         collectives: 0,
     };
 
-    /// The cost as announced: profiled only if all of it is. A graph without kernels takes time,
-    /// too.
+    /// The cost as announced: profiled only if all is. A graph without kernels takes time, too.
     pub(crate) fn known(&self) -> Known {
         Known {
             id: 0,
@@ -408,8 +407,7 @@ impl Graphs {
         sum.is_some_and(|sum| sum.is_used.swap(false, Ordering::Relaxed))
     }
 
-    /// Publishes or removes a cost, with the details locked. Returns the executable that it
-    /// replaces.
+    /// Publishes or removes a cost, details locked. Returns the executable that it replaces.
     fn publish(&self, exec: CUgraphExec, cost: Option<&Cost>) -> Option<u64> {
         let handle = exec.0.addr() as u64;
         if handle == 0 {
@@ -580,8 +578,7 @@ fn pair(new: &mut [Part], old: &[Part]) {
 
 impl Exec {
     /// Replaces the nodes of a child graph, in a number of steps that does not depend on other
-    /// nodes. False if their number differs, which drivers refuse; the caller then sums everything
-    /// anew.
+    /// nodes. False if their number differs (drivers refuse): then sum anew.
     fn try_exchange_child(&mut self, node: u64, new: &[Part]) -> bool {
         let Some(at) = self.places.get(&node).copied() else {
             return false;

@@ -64,8 +64,7 @@ pub(crate) struct Shape {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Identity of kernel and shape within this process; 0 if not kept. Forgotten ones get a new
-    /// one.
+    /// Identity of kernel and shape in this process; 0: not kept. Forgotten ones get a new one.
     pub(crate) id: u64,
     /// As `id`, for the learner, also of graphs ([`crate::progress::learner`]).
     pub(crate) number: Number,
@@ -188,8 +187,7 @@ impl Kernels {
         self.known(client, function, shape, LabelIndex::NONE)
     }
 
-    /// Identifies an operator whose launches are not seen: one launch of its profile. Counts
-    /// unknown ones.
+    /// Identifies an operator whose launches are unseen, as one launch. Counts unknown ones.
     #[cfg(not(shim))]
     pub(crate) fn operator(&self, client: &Client, label: LabelIndex) -> Known {
         let what = What {
@@ -241,8 +239,7 @@ impl Kernels {
         })
     }
 
-    /// Every kernel and shape that a client launched lately, for a profile; no operators in their
-    /// place.
+    /// Every kernel and shape that a client launched lately, for a profile; no operators.
     pub(crate) fn profiled(&self, client: &Client) -> impl Iterator<Item = Profiled<'_>> {
         let all = self.shapes.of_client(client.index);
         all.filter_map(|launched| {
@@ -493,8 +490,7 @@ impl Kernels {
                 name: self.text_of(identity).unwrap_or_default(),
                 sm_needed: Some(kernel.sm_needed),
                 // A class only excludes pairs. Small high-priority launches get one, for their
-                // protection; small best-effort ones, which seldom contend, do not: it would hold
-                // them back.
+                // protection; small best-effort ones, which seldom contend, would be held back.
                 device_sms: client.gpu.sms.filter(|_| !client.is_high_priority()),
                 duration_ns: None,
                 intensity: what.label.intensity(),

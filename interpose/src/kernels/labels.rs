@@ -115,8 +115,7 @@ impl Number {
 pub(crate) struct Label {
     pub(crate) name_index: u16,
     pub(crate) number: Number,
-    /// How each factor of a product is used: `n`, `t` (transposed), `c` (conjugated, too); 0: not
-    /// stated.
+    /// How a product's factors are used: `n`, `t` (transposed), `c` (conjugated, too); 0: unstated.
     pub(crate) layout: [u8; 2],
     /// Batch count; 0: not stated.
     pub(crate) batch: u32,
@@ -136,8 +135,7 @@ impl Label {
         }
     }
 
-    /// Whether the call may do nothing: a product with a size or batch of 0. cuDNN has no empty
-    /// tensors.
+    /// Whether the call may do nothing: a product with a 0. cuDNN has no empty tensors.
     pub(crate) fn may_be_empty(&self) -> bool {
         let mut sizes = self.sizes.iter().take(PRODUCT_SIZES);
         self.is_product() && (self.batch == 0 || sizes.any(|size| *size == 0))
@@ -351,8 +349,7 @@ pub(crate) fn intern(label: &Label) -> LabelIndex {
 }
 
 thread_local! {
-    /// This thread's operator. Without a destructor, so that it works to the thread's last
-    /// instruction.
+    /// This thread's operator. No destructor: it works to the thread's last instruction.
     static CURRENT: Current = const {
         Current {
             at: Cell::new(OUTSIDE),

@@ -275,8 +275,7 @@ impl Record {
         self.told.get().is_some_and(told::Told::is_timing)
     }
 
-    /// Whether events are to time an entry: CUPTI has not, and does not or cannot tell the
-    /// operator.
+    /// Whether events are to time an entry: CUPTI has not, and cannot tell the operator.
     pub(crate) fn wants_events(&self, index: EntryIndex) -> bool {
         let Some(entry) = self.entry(index) else {
             return false;
@@ -339,8 +338,7 @@ impl Room {
         self
     }
 
-    /// Gives the first `wanted` bytes of the part memory, and keeps their contents: any number of
-    /// threads may do it at once.
+    /// Gives the first `wanted` bytes of the part memory; keeps contents, so threads may race.
     fn prepare(&self, file: &File, wanted: usize) -> Result<(), Errno> {
         let mut has = self.has.load(Ordering::Relaxed);
         while has < wanted {

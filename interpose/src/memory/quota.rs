@@ -110,8 +110,7 @@ impl Charge {
         }
     }
 
-    /// Corrects the charge to the real size. False if over the quota: the memory must then be
-    /// freed.
+    /// Corrects the charge to the real size. False: over the quota, free the memory.
     pub(crate) fn fit(&self, bytes: u64) -> bool {
         let Some(account) = self.account() else {
             return true;

@@ -2,20 +2,16 @@
 //! - `PILLION_CLASS`: `high-priority` or `best-effort`. Class of the job; best-effort if not set.
 //! - `PILLION_MEMORY`: `10GiB`, `40%`, `unlimited`. The job's quota on each device; see [`quotas`].
 //! - `PILLION_PROFILE`: file with the profile of the job's kernels.
-//! - `PILLION_RECORD_SPOOL`: folder in which this process records its launches; set by `pillion
-//!   profile record`.
-//! - `PILLION_RECORD_CUPTI`: `auto`, `off`, or a library's path. How a recorded process times its
-//!   kernels; `auto` if not set.
+//! - `PILLION_RECORD_SPOOL`: folder for this process's record, set by `pillion profile record`.
+//! - `PILLION_RECORD_CUPTI`: `auto`, `off`, or a library's path. Timing of a recorded process;
+//! default `auto`.
 //! - `PILLION_SOCKET`: the daemon's socket, instead of the device's own.
 //! - `PILLION_JOB`: id of the job; set by `pillion run`, one per process if not set.
-//! - `PILLION_LOG`: `error`, `warn`, `info`, `debug`. Log level on standard error; `warn` if not
-//!   set.
+//! - `PILLION_LOG`: `error`, `warn`, `info`, `debug`. Log level on standard error, default `warn`.
 //! - `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE`: `DOMAIN/GLOB`. Which NVTX ranges are
 //!   requests, or iterations; see [`protocol::ranges`].
-//! - `PILLION_SLO`: `1.2x`, `15ms`. Latency target of a high-priority job's requests; see
-//!   [`protocol::slo`].
-//! - `PILLION_COMPUTE`: `30%`. Cap on a best-effort job's share of the GPU's time; see
-//!   [`protocol::compute`].
+//! - `PILLION_SLO`: `1.2x`, `15ms`. A high-priority job's latency target ([`protocol::slo`]).
+//! - `PILLION_COMPUTE`: `30%`. Cap on a best-effort job's GPU time ([`protocol::compute`]).
 //! - `PILLION_RESTARTABLE`: `70`. A supervisor restarts the best-effort job when it ends; the
 //!   value is the share of the SMs it was started with, per cent.
 //! - `CUDA_DEVICE_SM_LIMIT`: `30`; `0`, or 100 and more, is no cap. HAMi's name for
@@ -50,8 +46,7 @@ pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
 /// Most managed devices of a process; NVIDIA's largest machines have 16.
 pub(crate) const DEVICES_MAX: usize = 16;
 
-/// Hardware queues of a context by default (CUDA C++ Programming Guide, "CUDA Environment
-/// Variables").
+/// Default hardware queues of a context (CUDA C++ Programming Guide, "Environment Variables").
 pub(crate) const CONNECTIONS: u32 = 8;
 /// The largest value the driver accepts.
 const CONNECTIONS_MAX: u32 = 32;

@@ -110,8 +110,7 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
         let found: Vec<_> = names.filter_map(|name| symbols.find(name)).collect();
         let at = symbols.symbols as usize - own.base;
         let segment = headers.iter().find(|header| is_loaded(header, at));
-        // Code is not made writable: where the symbols share a segment with it (a linker without
-        // separate segments) the names stay.
+        // Code is not made writable: the names stay where they share its segment.
         let is_data = |segment: &&libc::Elf64_Phdr| segment.p_flags & libc::PF_X == 0;
         let Some(segment) = segment.filter(is_data).filter(|_| !found.is_empty()) else {
             return;
@@ -224,8 +223,7 @@ unsafe fn first_object() -> Option<*const Object> {
     }
 }
 
-/// The value of the first entry with that tag. Safety: `dynamic` is a dynamic section, which ends
-/// with `DT_NULL`.
+/// The first entry with that tag. Safety: `dynamic` is a dynamic section, ended by `DT_NULL`.
 unsafe fn entry(dynamic: *const Dynamic, tag: usize) -> Option<usize> {
     for at in 0..STEPS_MAX {
         // SAFETY: the entry before this one was not the last.
@@ -263,16 +261,14 @@ impl Symbols {
         })
     }
 
-    /// The address of function `name`, if this object defines it. Safety: the tables are those of a
-    /// loaded object.
+    /// The address of function `name`, if defined here. Safety: tables of a loaded object.
     unsafe fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: see above; a symbol that was found can be read.
         let value = unsafe { self.find(name)?.as_ref() }.st_value;
         NonNull::new(self.base.wrapping_add(value as usize) as *mut c_void)
     }
 
-    /// The symbol of function `name`, if this object defines it. Safety: the tables are those of a
-    /// loaded object.
+    /// The symbol of function `name`, if defined here. Safety: tables of a loaded object.
     unsafe fn find(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         // SAFETY: see above.
         unsafe {
@@ -284,8 +280,7 @@ impl Symbols {
         }
     }
 
-    /// Searches the older table, whose second word is the number of symbols. Safety: as
-    /// [`Self::find`].
+    /// Searches the older table: its second word counts the symbols. Safety: as [`Self::find`].
     unsafe fn find_by_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         if self.hash.is_null() {
             return None;
@@ -329,8 +324,7 @@ impl Symbols {
         None
     }
 
-    /// Symbol `at`, if it is the function `name` and defined here. Safety: as [`Self::find`], and
-    /// there is a symbol `at`.
+    /// Symbol `at`, if it is function `name`, defined here. Safety: [`Self::find`]'s; `at` exists.
     unsafe fn symbol_if(&self, at: usize, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         /// Type "function", in the lower half of `st_info`.
         const STT_FUNC: u8 = 2;
@@ -340,8 +334,7 @@ impl Symbols {
         let place = unsafe { self.symbols.add(at) };
         // SAFETY: see above.
         let symbol = unsafe { &*place };
-        // A program that takes the address of another object's function also has a symbol,
-        // unsectioned.
+        // A program that takes the address of a foreign function has an unsectioned symbol.
         let is_here = symbol.st_shndx != SHN_UNDEF && symbol.st_value != 0;
         if !is_here || symbol.st_info & 0xf != STT_FUNC {
             return None;

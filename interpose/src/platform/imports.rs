@@ -7,10 +7,9 @@
 //! GCC's unwinder, to `__wrap_x` here; `__real_x` is libc's.
 //! - `__tls_get_addr`: thread-locals. In glibc it is part of the dynamic linker, a separate
 //!   library that others do not have. Every dynamic linker has the function.
-//! - `_dl_find_object`: unwinding a panic, since glibc 2.35. If missing: -1, not found; a panic
-//!   aborts.
-//! - `__register_atfork`: learning of forks; `pthread_atfork` calls it. If missing: an error, and
-//!   the process stays unmanaged.
+//! - `_dl_find_object`: unwinds a panic, since glibc 2.35. If missing: -1, not found: panics abort.
+//! - `__register_atfork`: `pthread_atfork` calls it. If missing: an error; the process is
+//! unmanaged.
 
 #![expect(unsafe_code, reason = "a weak reference takes assembly")]
 

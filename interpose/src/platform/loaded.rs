@@ -35,8 +35,7 @@ impl File {
     }
 
     pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: the dynamic linker's string for a file whose code is called, or was just looked
-        // up.
+        // SAFETY: the linker's string for a file whose code is called, or was just looked up.
         unsafe { CStr::from_ptr(self.name.as_ptr()) }
     }
 

@@ -211,8 +211,7 @@ macro_rules! or_jump {
             core::arch::naked_asm!(
                 ".cfi_startproc",
                 "endbr64",
-                // Keep the arguments for the jump; with the return address the stack is aligned for
-                // the call.
+                // Keep the arguments; with the return address the stack is aligned for the call.
                 $crate::platform::loader::push!("rdi"),
                 $crate::platform::loader::push!("rsi"),
                 $crate::platform::loader::push!("rdx"),

@@ -29,8 +29,7 @@ use protocol::sync::{AtomicU64, Ordering, SeqLock};
 /// Places that a key may lie at. In a table filled at random to 3/4, one key in 30 finds all taken.
 pub(crate) const WINDOW: usize = 32;
 
-/// `N` entries (a power of two) with `K` words of key and `R` words that belong to the key. An
-/// entry of 8 words is a cache line.
+/// `N` entries (a power of two) of `K` words of key and `R` of its own. 8 words are a cache line.
 pub(crate) struct Memo<const N: usize, const K: usize, const R: usize> {
     entries: [Entry<K, R>; N],
 }
@@ -161,8 +160,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         Some((key, entry.read(place, state)?))
     }
 
-    /// A word that belongs to the key at a place, for users who change it. It must state its
-    /// generation.
+    /// A word of the key at a place, for users who change it. It must state its generation.
     pub(crate) fn word(&self, place: usize, index: usize) -> Option<&AtomicU64> {
         self.entries.get(place)?.rest.get(index)
     }
@@ -203,8 +201,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
     /// The places of a key in the order in which they are tried.
     #[inline]
     fn window(key: &[u64; K]) -> impl Iterator<Item = usize> {
-        // Independent products, so that the processor computes them in parallel; the rotations keep
-        // equal words from cancelling out.
+        // Independent products run in parallel; the rotations keep equal words from cancelling.
         let words = key.iter().enumerate();
         let folded = words.fold(0, |folded: u64, (index, word)| {
             folded ^ mix(*word).rotate_left(17 * index as u32)

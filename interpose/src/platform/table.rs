@@ -8,8 +8,7 @@
 //! place. A new key takes the first place that is empty or has a tombstone. After many removals no
 //! place is empty any more, and a search for an absent key would try all `PROBES_MAX` places. So
 //! the set tracks the greatest distance at which any key was ever put ([`Keys::reach`]), and a
-//! search ends there. It depends on how many keys the set held at once, not on how many have
-//! passed.
+//! search ends there. It depends on how many keys were in the set at once.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -118,16 +117,14 @@ impl<const N: usize> Keys<N> {
     ) -> Option<u64> {
         let found = Self::probes(key).find(|&place| !was_used(place));
         let place = found.or_else(|| Self::probes(key).next())?;
-        // `fill` publishes its values by Release: a thread that sees one of them also sees that the
-        // place is not the old key's.
+        // `fill` publishes by Release: a reader of a new value also sees that the old key left.
         let replaced = self.places.get(place)?.swap(BUSY, Ordering::Relaxed);
         fill(place);
         self.publish(place, key);
         Some(replaced)
     }
 
-    /// A free place for a key. Callers hold a lock against others taking it, write the key's
-    /// values, then [`Keys::publish`].
+    /// A free place for a key. Callers hold a lock, write the key's values, then [`Keys::publish`].
     pub(crate) fn vacancy(&self, key: u64) -> Option<usize> {
         Self::probes(key).find(|&place| {
             self.places

@@ -1,6 +1,5 @@
 //! Whether this process is dying of a signal ([`crate::signals::handler`]). If so, nothing is
-//! launched, and a thread that reaches the guard or the gate stops. Not in the shim: it handles no
-//! signals.
+//! launched, and a thread that reaches the guard or the gate stops. Not in the shim.
 
 #[cfg(not(shim))]
 use core::ffi::c_int;

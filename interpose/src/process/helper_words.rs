@@ -6,8 +6,7 @@ use crossbeam_utils::CachePadded;
 
 pub(crate) struct Words {
     /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is
-    /// rung. On its own cache line: best-effort launches read it, and the helper often writes the
-    /// others.
+    /// rung. Own cache line: launches read it, and the helper writes the others.
     pub(crate) asleep: CachePadded<AtomicU64>,
     /// The helper is in the driver, or about to be.
     pub(crate) in_driver: CachePadded<AtomicBool>,

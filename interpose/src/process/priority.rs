@@ -86,8 +86,7 @@ impl Priorities {
         }
     }
 
-    /// Notes the level that a stream asked for. Returns whether an earlier level of the client maps
-    /// to the same level in its class.
+    /// Notes the level a stream asked for; whether an earlier one of the client maps to the same.
     pub(crate) fn handle_asked(
         &self,
         used: &PriorityUse,

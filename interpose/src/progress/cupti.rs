@@ -11,8 +11,7 @@
 //! a profiler, and where a trial subscription (`cuptiSubscribe`) shows another tool. The
 //! subscription is given up at once: a job that profiles itself later (PyTorch's Kineto) then gets
 //! CUPTI, and takes it from us. We notice because records stop while launches go on
-//! ([`Told::is_newly_lost`]); from then on events time kernels. A buffer that is not ours is the
-//! other tool's, and not touched.
+//! ([`Told::is_newly_lost`]); from then on events time kernels. A foreign buffer is not touched.
 //!
 //! **Getting records.** A helper thread asks every 100 ms for buffers whose records are complete
 //! (`cuptiActivityFlushAll`), so that a killed job leaves most of its records. A normal exit asks
@@ -150,8 +149,7 @@ fn open(library: &Library, major: u32) -> Option<NonNull<c_void>> {
     };
     candidates.iter().find_map(|name| {
         let mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
-        // SAFETY: a string that ends in NUL. Loading does what it does in every program linked with
-        // it.
+        // SAFETY: ends in NUL. Loading does what it does in every program linked with it.
         NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) })
     })
 }

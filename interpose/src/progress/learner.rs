@@ -2,16 +2,14 @@
 //! profile may be wrong, of another GPU, or absent, but the expected duration is what bounds
 //! best-effort work, so the observed one replaces it: for each kernel and shape
 //! ([`crate::kernels`]) and each executable graph ([`crate::kernels::graphs`]), which share one
-//! range of *numbers*. [`policy::durations`] derives durations from observations; this module
-//! observes:
+//! range of *numbers*. This module observes for [`policy::durations`]:
 //! - A launch writes mark, number, time and epoch of an accepted launch into the stream's log.
 //! - At each poll, a reached event means that everything up to its mark is complete by now; one
 //!   not reached, that the work before it was incomplete when queried. If a launch went while the
 //!   event was recorded, that work is more than its mark, and nothing is known.
-//! - The application's waits ([`client::waited`]) show completion by their end and, if long, not
-//!   much earlier.
-//! - The launches between two marks are a batch. Learnt durations go into the tables that
-//!   launches read.
+//! - The application's waits ([`client::waited`]) show completion by their end; if long, not much
+//! earlier.
+//! - The launches between two marks are a batch. Launches read what was learnt in tables.
 //!
 //! Learning records no extra event, none on a high-priority stream, and no *timing* event. GPU
 //! timestamps would be exact where a stream always has work (half a microsecond, where a poll is 20
@@ -107,8 +105,7 @@ struct Noted {
 }
 
 impl Learner {
-    /// Polls and returns whether the daemon wants durations learnt. If not, the profile's hold
-    /// again.
+    /// Polls whether the daemon wants durations learnt. If not, the profile's hold again.
     pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
         let wanted = client.link.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
         let is_on = wanted && !client.is_high_priority();

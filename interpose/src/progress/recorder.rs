@@ -17,15 +17,14 @@
 //! recorded for little-known kernels, as a job that hardly ever waits always launches some there.
 //! At most [`STREAM_PAIRS`] pairs wait in a stream, so that a program can still put about as much
 //! behind a wait. Not timed either: a launch that may begin before its predecessor ends
-//! (programmatic dependent launch), which an event between them would forbid; and one on several
-//! devices.
+//! (programmatic dependent launch), as an event would forbid that; and one on several devices.
 //!
 //! **What is measured.** If the first event was not reached when the launch had been submitted
 //! ([`Kind::Busy`]), the time between the two is the kernel's plus the gap before it, in which the
 //! GPU starts it; [`GAP_NS`] is subtracted. On an idle stream the GPU reaches the first event at
 //! once and waits for the launch, so the host's time for it is subtracted ([`Kind::Idle`]); such
-//! durations count only where there are no others. This assumes that the GPU sees both at the end
-//! of their calls, as drivers ring last.
+//! durations count only where there are no others. Assumed: drivers ring last, so the GPU sees both
+//! at the calls' ends.
 //!
 //! **Graphs.** An event inside would change the graph, so some launches are timed as a whole. The
 //! time beyond the kernels that were timed outside of graphs is shared evenly among the others
@@ -407,8 +406,7 @@ pub(crate) fn handle_context_destroyed(context: CUcontext) {
     }
 }
 
-/// Reads the completed launches that `is_its` selects; returns whether any. [`Record::reading`] is
-/// held.
+/// Reads the completed launches that `is_its` selects, if any. [`Record::reading`] is held.
 fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
     let mut was_any = false;
     record.pairs.read_each(|pair, waiting| {

@@ -329,8 +329,7 @@ impl Streams {
         }
     }
 
-    /// The slot of a stream, without the driver: `None` for a default stream if contexts are
-    /// several.
+    /// A stream's slot, without the driver: `None` for a default stream of several contexts.
     #[inline]
     fn find(&self, stream: Stream) -> Option<u32> {
         let context = match stream {
@@ -393,8 +392,7 @@ impl Streams {
         self.legacy_context.store(context.0, Ordering::Release);
     }
 
-    /// A free slot. Ended threads' default streams give theirs up only here: thread ends are
-    /// unseen.
+    /// A free slot. Ended threads' default streams give theirs up here: their ends are unseen.
     fn free_slot(&self) -> Option<u32> {
         let is_free = |index: &u32| self.slot(*index).is_some_and(|s| s.state() == State::Free);
         if let Some(index) = (0..OVERFLOW).find(is_free) {

@@ -3,8 +3,7 @@
 //! pushes no others. A high-priority client reports its launches as always, but with their time
 //! ([`client::announce`]); [`client::completion`] reports a best-effort stream's progress. The
 //! launching thread reports the launch and the helper thread the names, so a launch never waits for
-//! a name. A launch is reported before the driver accepts it: a refused one is in the trace all the
-//! same.
+//! a name. A launch is reported before the driver accepts it: a refused one is in the trace, too.
 
 use std::collections::{HashSet, VecDeque};
 

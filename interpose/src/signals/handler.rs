@@ -1,17 +1,17 @@
 //! SIGTERM and SIGINT to a process that would die of them: no work is left behind on the GPU. Under
 //! MPS a process that dies with work in flight can take others with it (MuxFlow, section 5: 99% of
 //! the errors that spread came from these two signals). So a client ends in two steps: its launches
-//! are *frozen* and its work in flight drains; then it dies of the same signal, so that its parent
-//! sees the usual status.
+//! are *frozen* and its work in flight drains; then it dies of the same signal: its parent sees the
+//! usual status.
 //!
 //! This holds only for the default disposition. A handler of the application is never wrapped: the
 //! kernel calls it at once, with its own arguments, and launches stay possible for it (a checkpoint
 //! needs them). An ignored signal stays ignored. [`handle`] replaces only the default, and queries
 //! (`sigaction`, `signal` and their like, exported from here) return the default.
-//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal
-//!    again after `PILLION_DRAIN_MS`.
-//! 2. Each helper waits for its device (`cuCtxSynchronize`). The last one to finish ends the
-//!    process by the signal.
+//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the signal again after
+//! `PILLION_DRAIN_MS`.
+//! 2. Each helper waits for its device (`cuCtxSynchronize`); the last ends the process by the
+//! signal.
 //! 3. Meanwhile the thread that the signal hit stops at once, all others at the guard.
 //! 4. The timer's signal, or another one after a while, ends the process at once.
 //!
@@ -37,7 +37,7 @@
 //! handler that the application has set by then, and drops an ignored one. A thread is stopped
 //! once; a frame of ours that comes on top all the same returns. No other signal is blocked, nor
 //! these in any other thread. A stopped thread uses a few hundred bytes of that stack, as a handler
-//! of the application may come on top: larger frames are in functions that return first and are not
+//! of the application may come on top: larger frames are in functions that return first, not
 //! inlined.
 //!
 //! [`handle`] is async-signal-safe. It uses atomics, a word of its thread
@@ -46,8 +46,7 @@
 //!
 //! **Excluded**: the first process of a PID namespace, which the kernel does not let die of a
 //! default; processes that are no client; forked children, which die at once, as their parent's
-//! work is not theirs to wait for; programs that set handlers by system call (Go), which replace
-//! ours.
+//! work is not theirs to wait for; programs that set handlers by system call (Go).
 
 #![expect(unsafe_code, reason = "sets signal handlers, and is one")]
 
@@ -395,9 +394,8 @@ fn handle_own(signal: c_int) {
     dying::stop();
 }
 
-/// Sends the signal by `send` to the own process. If [`handle`] runs in this thread (a handler of
-/// the application set the default, sent the signal and returned), the application does not
-/// continue here.
+/// Sends the signal by `send` to the own process. If [`handle`] runs in this thread (a handler set
+/// the default, sent the signal and returned), the application does not continue here.
 fn handle_sending(signal: c_int, send: impl FnOnce() -> c_int) -> c_int {
     if !was_owned(signal) {
         return send();

@@ -3,8 +3,7 @@
 //! steps, whose four gates are columns of one matrix. Then for each step one product with what the
 //! step before put out, and one pass for the cell. Backward the same from the last step to the
 //! first, then one product for each tensor of weights over all steps. cuDNN may run products of
-//! different layers at once where both are small; that is left out, as a trace is one order of
-//! launches.
+//! different layers at once where both are small; left out: a trace has one order.
 
 use super::List;
 use crate::network::Recurrent;
@@ -17,8 +16,7 @@ const GATES: f64 = 4.0;
 const FORWARD_ARRAYS: f64 = 2.0 * GATES + 3.0;
 /// In training the gates are kept.
 const TRAINING_ARRAYS: f64 = FORWARD_ARRAYS + GATES;
-/// Backward: gates and their gradients, the cell before and after, the gradient of the cell before
-/// and after and of the output.
+/// Backward: gates, cell before and after, the gradients of all of these and of the output.
 const BACKWARD_ARRAYS: f64 = 2.0 * GATES + 5.0;
 /// Additions and multiplications of a cell in each direction, beside its exponentials.
 const FORWARD_FLOPS: f64 = 12.0;

@@ -55,8 +55,7 @@ pub(crate) fn small(batch: u32) -> Network {
     network
 }
 
-/// Of so many sequences, with queries and keys of each, and so many rows that are asked what comes
-/// next.
+/// Of so many sequences with queries and keys, and so many rows asked what comes next.
 fn decoder(of: &Decoder, sequences: f64, (queries, keys): (f64, f64), asked: f64) -> Network {
     let width = of.width;
     let rows = sequences * queries;

@@ -1,6 +1,5 @@
 //! VGG-16 and VGG-19: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
-//! Image Recognition", 2015, Table 1, columns D and E; without normalisation, as torchvision's
-//! `vgg16` and `vgg19`.
+//! Image Recognition", 2015, Table 1, columns D and E; without normalisation (torchvision).
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 

@@ -110,8 +110,7 @@ impl Builder {
         [kept[0], kept[1]]
     }
 
-    /// Up from stride 32 to 8 and down again. Returns the features of 8, 16 and 32 that boxes come
-    /// from.
+    /// Up from stride 32 to 8 and down again. Returns the features of 8, 16 and 32 for boxes.
     fn head(&mut self, [at_8, at_16]: [Images; 2]) -> [Images; 3] {
         let mut narrow = Vec::new();
         for beside in [at_16, at_8] {

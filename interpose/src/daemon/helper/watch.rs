@@ -366,8 +366,7 @@ impl Helper {
     /// When to query a stream that may have no event. The legacy stream, where PyTorch computes,
     /// while a thread waits at the gate: as soon and as often as an event. That thread launches
     /// nothing that the query could delay, and best-effort work waits for the answer. Otherwise
-    /// when everything is expected to be complete, and at the earliest [`EARLIER_NS`] after the
-    /// last query.
+    /// when all should be complete, [`EARLIER_NS`] after the last query at the earliest.
     fn ask_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let mark = slot.issued();
         if slot.kind() == Kind::Legacy && self.client.page.waiting.load(Ordering::SeqCst) != 0 {
@@ -514,8 +513,7 @@ impl Helper {
 mod tests {
     use super::*;
 
-    /// Length and begin, ms, of a program's windows; `of` states what is launched and taught in
-    /// each.
+    /// Length and begin, ms, of windows; `of` states what is launched and taught in each.
     fn windows(of: &[Seen]) -> Vec<(u64, u64)> {
         const MS: u64 = 1_000_000;
         let mut window = Window::default();

@@ -58,8 +58,7 @@ impl Notes {
         self.notes.iter().any(Note::is_noted)
     }
 
-    /// Takes the libraries to log, each for one caller: whether it is the first, how opened, its
-    /// name.
+    /// Takes the libraries to log, each once: whether it is the first, how opened, its name.
     pub(in crate::dispatch) fn take(&self) -> impl Iterator<Item = (bool, Way, String)> {
         let noted = self.notes.iter().filter_map(Note::take);
         noted.map(|(way, name)| (!self.is_said.swap(true, Ordering::Relaxed), way, name))

@@ -1,5 +1,4 @@
-//! Our only calls that wait for the device: in a process that is dying of a signal
-//! ([`crate::signals::handler`]).
+//! Our only calls that wait for the device: in a dying process ([`crate::signals::handler`]).
 
 use core::ffi::c_void;
 
@@ -25,8 +24,7 @@ const OF_HELPERS: [usize; 13] = [
     abi::id::cuStreamSynchronize,
 ];
 
-/// Resolves the helpers' functions before a thread can be stopped holding the dynamic linker's
-/// lock.
+/// Resolves the helpers' functions before a thread can be stopped with the linker's lock.
 pub(crate) fn look_up() {
     for index in OF_HELPERS {
         real::entry_point(index);

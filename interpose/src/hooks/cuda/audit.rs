@@ -2,8 +2,7 @@
 //! points change their parameters between versions; a hook with those of another version would pass
 //! wrong arguments to the driver. The test compares the types as written in the hook, through
 //! [`Signature`], which [`super::hook!`] implements. A pointer to data that no hook reads may be
-//! written as a pointer to `c_void`. Constness of pointers makes no difference to the call and is
-//! not compared.
+//! written as a pointer to `c_void`. Constness is not compared: it changes no call.
 
 use abi::{ENTRY_POINTS, Route};
 

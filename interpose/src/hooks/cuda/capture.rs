@@ -1,5 +1,4 @@
-//! Stream capture: during a capture, launches on the stream are recorded and not run, and the
-//! helper stays out of the driver.
+//! Stream capture: launches on the stream are recorded, not run; the helper avoids the driver.
 
 use core::ffi::c_void;
 

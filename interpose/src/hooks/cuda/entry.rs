@@ -44,8 +44,7 @@ macro_rules! resolver {
             // SAFETY: the application's own arguments, passed on.
             let result = unsafe { real(symbol, function, cuda_version, flags, $($more,)?) };
             if result == CUresult::SUCCESS && !function.is_null() && !real::are_hooks_elsewhere() {
-                // SAFETY: on success the driver has stored its answer there, and the symbol is a
-                // string.
+                // SAFETY: on success the driver's answer is there; the symbol is a string.
                 guard::follow(abi::id::$name, || unsafe {
                     replace_answer(symbol, function, cuda_version, flags);
                 });

@@ -2,8 +2,7 @@
 //! SIGINT hits outside every hook stops there for good ([`crate::signals::handler`]). In these
 //! calls the driver reads code, compiles it or maps memory, for up to seconds and with locks that
 //! draining would need. Inside a hook the call ends first, and the thread stops at the guard. Short
-//! queries are not hooked: a signal hardly hits one, and a hook would cost each of them its
-//! nanoseconds.
+//! queries are not hooked: a signal hardly hits one, and a hook costs time.
 
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 

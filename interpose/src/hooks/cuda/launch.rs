@@ -124,8 +124,7 @@ macro_rules! launch_kernel_ex {
                 let mut room = [CUlaunchAttribute::priority(0); ATTRIBUTES_MAX];
                 let own = begun
                     .and_then(Begun::priority)
-                    // SAFETY: the application's configuration and attributes, valid for the call,
-                    // or null.
+                    // SAFETY: the application's configuration and attributes, or null.
                     .and_then(|priority| unsafe { with_priority(config, priority, &mut room) });
                 // SAFETY: the application's own arguments.
                 let plain = || unsafe { real(config, function, parameters, extra) };

@@ -1,5 +1,4 @@
-//! A device's memory: the driver's answer, limited to the job's view
-//! ([`crate::memory::quota::views`]).
+//! A device's memory, limited to the job's view ([`crate::memory::quota::views`]).
 
 use core::ffi::c_uint;
 

@@ -1,9 +1,8 @@
 //! The hooks of NVML's functions, under their own names, and NVML's functions as we call them. A
 //! hook makes the real call with the application's arguments, returns its result, and changes only
 //! the outputs of a successful call: numbers of a structure of known form, and entries of a list,
-//! which only gets shorter. The forms are those of nvml.h. These functions are not CUDA entry
-//! points, so they do not go through [`crate::dispatch::guard::pass`]; panics are caught and
-//! `errno` is kept in the same way.
+//! which only gets shorter. The forms are those of nvml.h. As no CUDA entry points they bypass
+//! [`crate::dispatch::guard::pass`]; panics are caught and `errno` is kept in the same way.
 
 #![expect(
     unsafe_code,

@@ -17,8 +17,7 @@ pub(super) struct Narrow<'a>(Units<'a, u8>);
 pub(super) struct Wide<'a>(Units<'a, u32>);
 
 impl Narrow<'_> {
-    /// The string at that address; `None` for null. Safety: it ends in zero, and does not change
-    /// while this lives.
+    /// The string there; `None`: null. Safety: it ends in zero, and does not change meanwhile.
     pub(super) unsafe fn at(string: *const core::ffi::c_char) -> Option<Self> {
         let string: *const u8 = string.cast();
         (!string.is_null()).then_some(Self(Units(string, PhantomData)))
@@ -26,8 +25,7 @@ impl Narrow<'_> {
 }
 
 impl Wide<'_> {
-    /// The string at that address; `None` for null. Safety: it ends in zero, and does not change
-    /// while this lives.
+    /// The string there; `None`: null. Safety: it ends in zero, and does not change meanwhile.
     pub(super) unsafe fn at(string: *const u32) -> Option<Self> {
         (!string.is_null()).then_some(Self(Units(string, PhantomData)))
     }

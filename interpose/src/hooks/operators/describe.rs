@@ -1,7 +1,6 @@
 //! Descriptions of operators' calls, by the forms of `abi/operators.csv`. cuBLASLt and cuDNN take
 //! matrices and tensors by descriptors, which only their own functions can read. We call those
-//! functions with the application's arguments of the operator. Without these functions the label
-//! has only the name.
+//! functions with the application's arguments of the operator. Without them the label is the name.
 
 #![expect(unsafe_code, reason = "reads what the application's pointers point to")]
 
@@ -161,8 +160,7 @@ fn attribute_of<T: Default>(helper: Helper, of: *mut c_void, attribute: c_int) -
     let get = unsafe { core::mem::transmute::<*mut c_void, GetAttribute>(address.as_ptr()) };
     let (mut value, mut written) = (T::default(), 0);
     let to = (&raw mut value).cast();
-    // SAFETY: a descriptor that the application passes to the same library; outputs outlive the
-    // call.
+    // SAFETY: a descriptor that the application gives this library; outputs outlive the call.
     let status = unsafe { get(of, attribute, to, size_of::<T>(), &raw mut written) };
     (status == 0 && written == size_of::<T>()).then_some(value)
 }
@@ -254,8 +252,7 @@ pub(super) fn stream_of(library: Library, handle: *mut c_void) -> Option<*mut c_
     // SAFETY: the library's function of that name, which has this type.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetStream>(address.as_ptr()) };
     let mut stream = core::ptr::null_mut();
-    // SAFETY: a handle that the application passes to the same library; the output outlives the
-    // call.
+    // SAFETY: a handle that the application gives this library; the output outlives the call.
     let status = unsafe { get(handle, &raw mut stream) };
     (status == 0).then_some(stream)
 }

@@ -30,8 +30,7 @@ macro_rules! operator_hooks {
                 pub(super) unsafe extern "C-unwind" fn hook(
                     $first: $first_type $(, $argument: $type)*
                 ) -> c_int {
-                    // SAFETY: the library's function of this symbol, with these types in `abi`'s
-                    // prototype.
+                    // SAFETY: the library's function of this symbol, typed as `abi`'s prototype.
                     let real = unsafe {
                         core::mem::transmute::<
                             *mut c_void,
@@ -81,8 +80,7 @@ macro_rules! export {
                 $crate::platform::loader::push!("rcx"),
                 $crate::platform::loader::push!("r8"),
                 $crate::platform::loader::push!("r9"),
-                // Two of the operators take numbers in these; eight bytes more align the stack for
-                // the call.
+                // Two of the operators take numbers in these; eight bytes more align the stack.
                 "sub rsp, 40",
                 ".cfi_adjust_cfa_offset 40",
                 "movaps xmmword ptr [rsp], xmm0",

@@ -1,10 +1,8 @@
 //! Determines which library's function a call of an operator reaches. Our exports come before every
 //! library's, of any version. A process may hold cuBLAS 12 and cuBLAS 13, and libraries that define
 //! functions of these names themselves (TensorFlow's load the real ones when first called). So each
-//! *call site* is bound once, as the dynamic linker would have bound it without us, to the first of
-//! these:
-//! 1. the next definition after us in the whole program, if it is another interposer's or the
-//!    program's own;
+//! *call site* is bound once, as the linker would have without us, to the first of:
+//! 1. the next definition after us in the program, if another interposer's or its own;
 //! 2. the definition in the caller's own library or its dependencies (the real libraries'
 //!    symbols have versions, so that a caller of cuBLAS 12 is not bound to an earlier cuBLAS 13);
 //! 3. the next definition after us;

@@ -67,8 +67,7 @@ impl Taken<'_> {
         self.read().1
     }
 
-    /// Sets the duration of a generation, unless it is past; 0 forgets it. Returns whether it
-    /// changed.
+    /// Sets the duration of a generation, unless past; 0 forgets it. Whether it changed.
     pub(crate) fn set(&self, generation: u32, ns: u64) -> bool {
         let word = Self::fresh(generation) | ns.min(u64::from(u32::MAX));
         let set = |before: u64| {

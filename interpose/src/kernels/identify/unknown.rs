@@ -16,8 +16,7 @@ use crate::platform::log::{self, Level};
 use crate::platform::phase;
 use crate::process::{self, Client};
 
-/// Unknown launches before the line is logged. A pass through a network has some hundred, so nearly
-/// all kernels have been seen by then.
+/// Unknown launches before the line: some hundred are a pass of a network, with nearly all kernels.
 const SAID_AFTER: u64 = 512;
 
 /// Longest name in the line, bytes.

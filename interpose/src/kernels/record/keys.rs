@@ -42,8 +42,7 @@ impl Keys {
             let Some(entry) = page.entries.get(index as usize) else {
                 continue;
             };
-            // Acquire pairs with the Release of the counting thread: a half-made entry has no
-            // launch.
+            // Acquire pairs with the counting thread's Release: half-made entries have none.
             let launches = entry.launches.load(Ordering::Acquire);
             let in_graphs = entry.graph_launches.load(Ordering::Acquire);
             match launches + in_graphs {

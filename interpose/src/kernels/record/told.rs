@@ -52,8 +52,7 @@ pub(crate) struct Told {
     progress: Mutex<Progress>,
 }
 
-/// All buffers. Never freed here; separate allocations, as a tool that has taken CUPTI over may
-/// free one that it gets.
+/// All buffers, never freed; separate allocations, as a tool that takes CUPTI over may free one.
 #[derive(Debug)]
 struct Memory([Option<NonNull<u8>>; BUFFERS as usize]);
 

@@ -1,7 +1,6 @@
 //! Allocations by address or handle: each one's charge and account. A block is removed before the
 //! driver frees it, because another thread may get the same address from then on, and restored if
-//! the driver refuses. Memory that we never saw allocated is not here, and freeing it gives nothing
-//! back.
+//! the driver refuses. Memory allocated unseen is not here; freeing it gives nothing.
 
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use std::collections::HashMap;

@@ -77,8 +77,7 @@ impl Physical {
         table.handles.insert(handle.0, table.last);
     }
 
-    /// A name is about to be released; removed first, because another thread may get the same
-    /// handle.
+    /// A name is about to be released; removed first: another thread may get the handle.
     pub(crate) fn take_name(&self, handle: CUmemGenericAllocationHandle) -> Taken {
         if !account::is_any() {
             return Taken::default();

@@ -1,7 +1,6 @@
 //! The memory quota that the environment asks for, under our name and those of other systems.
 //! - `PILLION_MEMORY`: `10GiB`, `40%`, `unlimited`. Ours; overrides all others.
-//! - `CUDA_DEVICE_MEMORY_LIMIT_<n>`: `4096m`; `0`, with any unit, is no limit. HAMi's, of the
-//!   n-th device.
+//! - `CUDA_DEVICE_MEMORY_LIMIT_<n>`: `4096m`; `0` (any unit) is no limit. HAMi's, of device n.
 //! - `CUDA_DEVICE_MEMORY_LIMIT`: the same, of every device.
 //! - `GPU_MEMORY_LIMIT`: `4096Mi`. KAI's, of every device.
 //!
@@ -10,7 +9,7 @@
 //! reason is logged. HAMi's device plugin writes `0` for "no limit". The foreign names are generic:
 //! a number below 1 MiB without a unit probably has another meaning (a share, MiB), so it counts as
 //! not set, and that is logged. `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` is not read: MPS enforces it,
-//! for each process, not for the job.
+//! per process.
 
 use std::ffi::OsString;
 

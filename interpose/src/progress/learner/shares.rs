@@ -2,8 +2,7 @@
 //! logged launches, each with its charge: the profile's duration, the learnt one, or the daemon's
 //! assumption for an unknown kernel. When a kernel is learnt its earlier charges count as known, so
 //! that the shares describe the *present* knowledge. The daemon computes the shares from the sums
-//! (`scheduler::report::status`). With nobody to protect, launches are logged in windows only, so
-//! the sums are a sample.
+//! (`scheduler::report::status`). With nobody to protect, the sums are a sample (windows).
 
 use std::collections::HashMap;
 

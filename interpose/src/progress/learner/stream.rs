@@ -97,8 +97,7 @@ impl Stream {
         }
     }
 
-    /// The epoch of everything in flight up to `done`; [`Launch::BESIDE`]: several, or beside HP
-    /// work.
+    /// The epoch of work in flight up to `done`; [`Launch::BESIDE`]: several, or beside HP.
     fn take_epoch(&mut self, done: u64) -> u64 {
         let mut all = None;
         while let Some(&(mark, epoch)) = self.epochs.front() {

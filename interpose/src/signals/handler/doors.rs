@@ -117,8 +117,7 @@ pub(crate) unsafe extern "C" fn sigaction(
     result
 }
 
-/// libc's `kill`. A process that ends itself with it first drains its work in here. Safety: as
-/// `kill`.
+/// libc's `kill`. A process that ends itself drains its work in here first. Safety: as `kill`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_int {
     if was_owned(signal) && process == process_id() {
