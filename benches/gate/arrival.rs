@@ -125,7 +125,6 @@ fn poll(mut daemon: Daemon, words: &Words) {
     }
 }
 
-/// The best-effort job: launches as much as it may; launches complete at once.
 fn launch(be: &Player, pages: &scheduler::core::pages::GpuPages, words: &Words) {
     let clock = Clock::monotonic();
     while !words.is_over.load(Ordering::Relaxed) {

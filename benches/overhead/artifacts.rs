@@ -32,7 +32,6 @@ pub(crate) struct Artifacts {
     driver_folder: TempDir,
 }
 
-/// The fields read from cargo's messages (`--message-format=json`).
 #[derive(Deserialize)]
 struct Message {
     reason: String,

@@ -84,7 +84,6 @@ pub(crate) struct Outcome {
     pub(crate) calls_with: u64,
     pub(crate) bare_file: PathBuf,
     pub(crate) with_file: PathBuf,
-    /// The file of the launch function that this program's `dlsym` finds.
     pub(crate) dlsym_file: PathBuf,
 }
 
@@ -151,7 +150,6 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares both sides of a call; returns the number of calls through Pillion.
 fn compare_calls(
     call: Call,
     plan: Plan,
@@ -333,7 +331,6 @@ impl Shapes {
         self.count.failures += u64::from(!self.calls.synchronize());
     }
 
-    /// Launches so many others, once each, among the first hundred, as a program's steady part.
     fn pass(&mut self, others: usize, timer: &Timer, pace_ns: u64) {
         for other in (0..).take(others) {
             if other % SHAPES == 0 {
@@ -343,7 +340,6 @@ impl Shapes {
         }
     }
 
-    /// Launches a hundred shapes, and waits for them; returns the time of each, ns.
     fn launch_all(&mut self, first: u32, timer: &Timer, pace_ns: u64) -> Vec<f64> {
         let all = (0..SHAPES).map(|number| self.sight(first + number, timer, pace_ns));
         let took = all.collect();

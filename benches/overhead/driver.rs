@@ -295,7 +295,6 @@ pub(crate) fn prepare(
 }
 
 impl Graph {
-    /// A graph of so many prepared kernels, made through `door`, for the prepared stream.
     pub(crate) fn make(
         door: Door,
         what: &Prepared,
@@ -360,7 +359,6 @@ impl Calls {
         })
     }
 
-    /// Launches `grid` blocks of `block` threads; returns whether the driver accepted it.
     #[inline(always)]
     pub(crate) fn launch(&self, what: &Prepared, grid: u32, block: u32) -> bool {
         // SAFETY: function and stream are alive; the benches' kernels have no parameters.
@@ -382,7 +380,6 @@ impl Calls {
         result == 0
     }
 
-    /// Allocates and frees again; returns whether the driver succeeded in both.
     #[inline(always)]
     pub(crate) fn allocate_and_free(&self, bytes: usize) -> bool {
         let mut address = 0;
@@ -406,7 +403,6 @@ impl Calls {
         unsafe { (self.set_node)(graph.exec, node, &raw const graph.node) == 0 }
     }
 
-    /// Queries the limit on the kernel's threads per block; returns whether the driver succeeded.
     #[inline(always)]
     pub(crate) fn get_attribute(&self, what: &Prepared) -> bool {
         const MAX_THREADS_PER_BLOCK: c_int = 0;

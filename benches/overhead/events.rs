@@ -2,11 +2,10 @@
 //! context that launches need. NVIDIA's driver behaves so; here it is the stand-in's null mode with
 //! `SOFTGPU_EVENT_NS`, and the same without it. Bare processes and processes under Pillion
 //! alternate: in one process, bare launches would also wait for the helper's event calls. The
-//! thread computes for 5 us between two launches, frameworks' pace, and waits for every 200.
-//!
-//! The target is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of
-//! the time from one to the next. (Nothing could be within 2 % of a launch of the null mode alone,
-//! some 30 ns.) The target applies to the mean launch of the median block, and to the mean of all
+//! thread computes for 5 us between two launches, frameworks' pace, and waits for every 200. The
+//! target is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of the
+//! time from one to the next. (Nothing could be within 2 % of a launch of the null mode alone, some
+//! 30 ns.) The target applies to the mean launch of the median block, and to the mean of all
 //! launches except those in which the thread was preempted or held: only the second includes the
 //! helper's 10 ms a second.
 
@@ -113,7 +112,6 @@ fn rows_of(
     Ok(rows)
 }
 
-/// A process's measurements, under Pillion if it is a job, and the evidence of its state.
 fn spaced(
     artifacts: &Artifacts,
     site: &Site,

@@ -399,7 +399,6 @@ fn neighbour(
     Preloaded::start(artifacts, site, &preload, &task).map(Some)
 }
 
-/// Whether the two functions belong to the driver and to the library.
 fn check_files(state: &State, outcome: &Outcome) -> anyhow::Result<Vec<String>> {
     let (bare, with) = (file_name(&outcome.bare_file), file_name(&outcome.with_file));
     ensure!(
@@ -434,7 +433,6 @@ fn file_name(path: &Path) -> String {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Whether the daemon's counts match the child's, in the intended state.
 fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec<String>> {
     let job = job(status, JOB)?;
     let class = job["class"].as_str().unwrap_or("none");

@@ -84,7 +84,6 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Creates one for the launches of [`crate::launch`] and the like.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Self::with(Device::Null { event_ns: 0 }, CONFIG)
     }
@@ -189,7 +188,6 @@ impl Drop for Daemon {
 pub(crate) struct Server(Child);
 
 impl Server {
-    /// Starts one whose device all processes use at once, and waits until it listens.
     pub(crate) fn start(artifacts: &Artifacts, site: &Site) -> anyhow::Result<Self> {
         let mut command = Command::new(&artifacts.server);
         command
@@ -273,7 +271,6 @@ impl<'a> Preload<'a> {
 }
 
 impl Preloaded {
-    /// Starts this program again, as a child with a task, and waits until it is ready.
     pub(crate) fn start(
         artifacts: &Artifacts,
         site: &Site,

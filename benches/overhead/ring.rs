@@ -97,7 +97,6 @@ impl Side for Producer<'_> {
     }
 }
 
-/// Single pushes, and bursts, against a consumer in another thread.
 fn push(timer: &Timer, pairs: usize) -> anyhow::Result<(Samples, Samples)> {
     let (_memory, page) = Mapping::<ClientPage>::create("pillion-bench")?;
     let (is_over, taken) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -36,7 +36,6 @@ pub(crate) struct Done {
     pub(crate) took_ns: u64,
 }
 
-/// Launches with a pause from the end of one to the beginning of the next.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Space {
     pub(crate) kernel: String,

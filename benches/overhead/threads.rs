@@ -295,7 +295,6 @@ impl Instant {
     }
 }
 
-/// The busiest threads of a process, with processor time and wake-ups.
 fn busiest(before: &HashMap<u32, Thread>, after: &HashMap<u32, Thread>, passed_ns: f64) -> String {
     let mut threads: Vec<(f64, f64, &str)> = after
         .iter()

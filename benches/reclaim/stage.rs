@@ -78,7 +78,6 @@ impl Fate {
     }
 }
 
-/// Holds memory until this process is killed, or its standard input ends.
 pub(crate) fn hold() -> anyhow::Result<()> {
     holder::hold(PARTS, PART_BYTES)?;
     println!("ready");
@@ -87,7 +86,6 @@ pub(crate) fn hold() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the artefacts in the profile of tests; returns their folder.
 fn build() -> anyhow::Result<PathBuf> {
     let mut command = cargo_build(&[
         "pillion-interpose",
@@ -150,7 +148,6 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Starts a process that holds memory, under Pillion or not, kills it and observes its end.
     pub(crate) fn kill_one(&self, is_ours: bool) -> anyhow::Result<Fate> {
         let mut command = Command::new(std::env::current_exe()?);
         command

@@ -37,7 +37,6 @@ impl Options {
     }
 
     /// Prints a report, with `notes` below its table, and writes it where the options say.
-    ///
     /// # Errors
     /// A file cannot be written.
     pub fn publish(&self, report: Report, notes: &str) -> anyhow::Result<Report> {
@@ -78,7 +77,6 @@ pub fn evidence(report: &Report) -> String {
 }
 
 /// Writes a file; the error names it.
-///
 /// # Errors
 /// It cannot be written.
 pub fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {

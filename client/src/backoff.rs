@@ -3,10 +3,9 @@
 //! however, and each yield (`sched_yield`) costs every other thread a time slice: with ten busy
 //! processes, a hundred thousand yields take minutes. On virtual time one thread runs at a time,
 //! and the stand-in driver waits on the clock in the middle of a call. A thread that waits for such
-//! a call must also wait on the clock, or its wait times out ([`protocol::clock`]).
-//!
-//! The shortest wait on the clock takes 75 us (timer slack), and most calls end sooner. So in real
-//! time the waiter spins for [`LOOK_NS`] first; yielding took 8 ms beside busy processes.
+//! a call must also wait on the clock, or its wait times out ([`protocol::clock`]). The shortest
+//! wait on the clock takes 75 us (timer slack), and most calls end sooner. So in real time the
+//! waiter spins for [`LOOK_NS`] first; yielding took 8 ms beside busy processes.
 
 use crossbeam_utils::Backoff;
 use protocol::clock::Clock;

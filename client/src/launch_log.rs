@@ -1,14 +1,13 @@
 //! The last launches on a stream, from which the helper learns how long kernels take
 //! (`interpose::progress::learner`). An accepted best-effort launch writes its position in the
 //! stream with four plain stores, into a ring that overwrites its oldest entries: no lock, no
-//! read-modify-write, no waiting. The helper reads the ring when it polls.
-//!
-//! A reader may therefore miss launches: threads that launch on one stream at the same time may
-//! overwrite each other's entries, and a helper that gets no processor for long finds the ring
-//! overwritten. An entry never mixes two launches: each word carries a digest of the launch's mark,
-//! which is unique in the stream. Gaps are noticed: an entry states what the launch added to the
-//! stream's count, so the previous launch ends where this one begins. The model checker runs this
-//! source (`client/tests/interleavings.rs`).
+//! read-modify-write, no waiting. The helper reads the ring when it polls. A reader may therefore
+//! miss launches: threads that launch on one stream at the same time may overwrite each other's
+//! entries, and a helper that gets no processor for long finds the ring overwritten. An entry never
+//! mixes two launches: each word carries a digest of the launch's mark, which is unique in the
+//! stream. Gaps are noticed: an entry states what the launch added to the stream's count, so the
+//! previous launch ends where this one begins. The model checker runs this source
+//! (`client/tests/interleavings.rs`).
 
 use crossbeam_utils::CachePadded;
 use protocol::sync::{AtomicU64, Ordering, PUBLISH};

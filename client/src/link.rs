@@ -216,7 +216,6 @@ fn hold_nothing_back(lease: &LeasePage) {
     });
 }
 
-/// Opens a page, if it can be mapped with `access` and has our magic number.
 fn open<T: SharedPage>(
     descriptor: &OwnedFd,
     access: Access,

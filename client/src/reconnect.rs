@@ -4,9 +4,8 @@
 //! ([`Away`]). The client finds the next daemon late by that much, and asks about fifty times
 //! before it reaches one attempt every half second. A daemon that refuses (its limits, another
 //! version) will refuse again: the client asks it after a second, then less often, in the end every
-//! minute. Another daemon in its place is asked at once.
-//!
-//! A process that no daemon has accepted yet does so from its start; after a minute, every 5 s.
+//! minute. Another daemon in its place is asked at once. A process that no daemon has accepted yet
+//! does so from its start; after a minute, every 5 s.
 
 /// Interval of polls for events without a notification, ns: the connection's end where no thread
 /// waits for it; another daemon in place of one that refuses. A poll costs an idle client some µs.

@@ -184,7 +184,6 @@ fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
     });
 }
 
-/// Keeps a number in a table of two places, if it is absent; a found entry must be its own.
 fn find_or_keep(memo: &Memo<2, 1, 1>, number: u64) {
     match memo.find(&[number]) {
         Some(found) => assert_eq!((found.rest, found.note), ([number], number), "another's"),

@@ -428,7 +428,6 @@ pub(crate) fn end(begun: &Begun, result: CUresult) {
     });
 }
 
-/// Counts an accepted launch, and settles its announcement or charge.
 #[inline]
 fn settle(
     begun: &Begun,
@@ -481,7 +480,6 @@ fn settle(
     }
 }
 
-/// The driver has the admitted launch: it is in flight from now on.
 #[inline]
 fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Number) {
     let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));

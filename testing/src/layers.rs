@@ -159,7 +159,6 @@ fn paths(text: &str, prefix: &str) -> Vec<String> {
     all
 }
 
-/// Adds the paths at the beginning of a text, each behind `before`; returns the rest.
 fn write_out<'a>(before: &str, text: &'a str, all: &mut Vec<String>) -> &'a str {
     let is_end = |next: char| !(next.is_alphanumeric() || ":_".contains(next));
     let (path, mut rest) = text.split_at(text.find(is_end).unwrap_or(text.len()));

@@ -10,7 +10,6 @@ use crate::Precision;
 use crate::network::{Convolution, Layer, Mode, Network};
 use crate::work::{Algorithm, Family, Kernel, Matrix, Stream, Work};
 
-/// The kernels of one pass, or of one training step, in order of launch.
 pub(crate) fn lower(network: &Network, mode: Mode, precision: Precision) -> Vec<Kernel> {
     let mut list = List {
         kernels: Vec::new(),
@@ -27,7 +26,6 @@ pub(crate) fn lower(network: &Network, mode: Mode, precision: Precision) -> Vec<
     list.kernels
 }
 
-/// The backward passes, what adds their gradients, and the optimizer's step.
 fn train(list: &mut List, network: &Network, mode: Mode) {
     for _ in 0..mode.passes() {
         for (index, layer) in network.layers.iter().enumerate().rev() {

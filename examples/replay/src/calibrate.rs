@@ -4,9 +4,8 @@
 //! a loop; [`POINTS`] numbers of loops around the estimate are timed, a straight line is fitted,
 //! the number is read off the line, and its actual time is measured and reported. Times are those
 //! of events around a row of launches, the best of [`REPEATS`], because disturbances only lengthen
-//! them: nothing else should be on the GPU.
-//!
-//! An empty launch takes time, too. A shorter kernel has no loops and counts as *below the floor*.
+//! them: nothing else should be on the GPU. An empty launch takes time, too. A shorter kernel has
+//! no loops and counts as *below the floor*.
 
 use std::path::Path;
 
@@ -134,7 +133,6 @@ impl Calibration {
         }
     }
 
-    /// Writes calibration and trace into an existing folder. Errors: a file cannot be written.
     pub(crate) fn write(&self, folder: &Path, trace: &Trace) -> Result<()> {
         let json = serde_json::to_string(self)?;
         for (name, text) in [(TRACE, self.trace(trace).write()), (CALIBRATION, json)] {
@@ -144,7 +142,6 @@ impl Calibration {
         Ok(())
     }
 
-    /// Reads the files of [`Self::write`]. Errors: a file is missing or invalid.
     pub(crate) fn read(folder: &Path) -> Result<(Self, Trace)> {
         let path = folder.join(CALIBRATION);
         let text = profiler::read_text(&path)?;

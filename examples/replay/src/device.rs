@@ -369,7 +369,6 @@ fn describe(device: CUdevice) -> Result<Gpu> {
     })
 }
 
-/// Loads a module with every kernel of the trace and finds the functions, in the trace's order.
 fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
     let kernels: Vec<ImageKernel> = trace
         .kernels

@@ -150,7 +150,6 @@ fn replay(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The loop: one request at a time, each from its arrival to its synchronisation.
 fn run(
     trace: &Trace,
     mut arrivals: Schedule,

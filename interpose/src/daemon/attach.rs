@@ -2,14 +2,12 @@
 //! Unix socket (`protocol::hello`). The client's page goes with the hello as a descriptor, the
 //! daemon's pages come with the answer. The connection then stays open in silence: its end shows
 //! the daemon that this process is gone. Only here does the library wait for the daemon, at most
-//! [`REPLY_TIMEOUT`] for each answer.
-//!
-//! A daemon serves only so many processes of a user at once, and hangs up on the one that was
-//! silent for the longest. So the hello is sent as soon as there is a connection, and a process
-//! that is hung up on without an answer asks again for a while ([`ask_again`]). The hello names the
-//! device, and a daemon of another device refuses. A driver that does not report the device's UUID
-//! leads to a daemon only if the socket is set explicitly; that daemon is assumed to be the right
-//! one, and logs so.
+//! [`REPLY_TIMEOUT`] for each answer. A daemon serves only so many processes of a user at once, and
+//! hangs up on the one that was silent for the longest. So the hello is sent as soon as there is a
+//! connection, and a process that is hung up on without an answer asks again for a while
+//! ([`ask_again`]). The hello names the device, and a daemon of another device refuses. A driver
+//! that does not report the device's UUID leads to a daemon only if the socket is set explicitly;
+//! that daemon is assumed to be the right one, and logs so.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -577,7 +575,6 @@ fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
         .as_ref()
 }
 
-/// Begins or continues the record of the process, with that device. Returns whether there is one.
 fn begin_record(config: &Config, (device, index): (CUdevice, u32), uuid: &str) -> bool {
     let Some(folder) = &config.record else {
         return false;

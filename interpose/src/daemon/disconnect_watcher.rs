@@ -87,7 +87,6 @@ fn tell_gate(client: &Client, number: u64) {
     }
 }
 
-/// Waits until the other side has ended that connection. `false` if that is not possible.
 fn wait_for_end(connection: &Connection, number: u64) -> bool {
     while connection.number() == number {
         let Some(number) = connection.number_to_wait_on() else {

@@ -396,7 +396,6 @@ impl Helper {
         }
     }
 
-    /// The sum of all launches on all streams; it changes with each launch.
     fn issued(&self) -> u64 {
         let issued = self.streams().map(|(_, slot)| slot.issued());
         issued.fold(0, u64::wrapping_add)

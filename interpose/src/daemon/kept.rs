@@ -38,7 +38,6 @@ const LATE_NS: u64 = 60_000_000_000;
 /// Longest accepted profile, bytes: a daemon keeps no longer one.
 const BYTES_MAX: u64 = notebook::TEXT_BYTES_MAX as u64;
 
-/// Asks the daemon at `socket`, and adds its answer to what the process knows already.
 pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static ProfileIndex>) {
     let _occupied = Occupied::new();
     let Some(program) = client.notes.program(program) else {
@@ -205,7 +204,6 @@ fn script_in(here: Option<&Path>, started: Option<&Path>, script: &str) -> Optio
     found.or_else(|| places.into_iter().flatten().next())
 }
 
-/// The program from executable and arguments; `resolve` finds a script.
 fn program_of(
     executable: &Path,
     arguments: &[String],

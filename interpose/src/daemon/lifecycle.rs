@@ -42,7 +42,6 @@ use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::{cupti, recorder, waking};
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
-/// Callbacks from the C library at forks of this process and at its exit.
 static HANDLERS: Handlers = Handlers::new();
 
 struct Handlers {
@@ -209,7 +208,6 @@ fn try_attach(
     Ok(())
 }
 
-/// From here on the process's memory on the client's device is counted.
 fn open_account(config: &Config, client: &Client, is_refused: bool) {
     let (index, device) = (client.index, client.device);
     match &*client.ledger() {

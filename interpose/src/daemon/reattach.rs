@@ -77,7 +77,6 @@ impl Watch {
         }
     }
 
-    /// When to poll next; `None` on virtual time, and while the watcher will report.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.client.clock.is_virtual() {
             return None;

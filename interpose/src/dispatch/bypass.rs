@@ -42,7 +42,6 @@ pub(crate) fn look() {
     process::clients().take(1).for_each(count);
 }
 
-/// The process has attached to a daemon: counts in its client page.
 pub(crate) fn handle_attached(client: &'static Client) {
     look();
     count(client);
@@ -73,7 +72,6 @@ fn count(client: &'static Client) {
     client.page.count(Counter::Bypasses, since);
 }
 
-/// Whether a driver is mapped, in any namespace, that is not behind our shim.
 fn is_driver_mapped() -> bool {
     // File names of mappings have their links resolved.
     let maps = fs::read("/proc/self/maps").unwrap_or_default();

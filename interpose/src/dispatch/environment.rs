@@ -33,14 +33,12 @@ pub(crate) fn panic_if_asked(index: usize) {
     }
 }
 
-/// Reads the settings, if not read yet, for logging before the driver is initialised.
 pub(crate) fn prepare() {
     if phase::now() == Phase::Unread && !phase::has_begun() {
         read_environment();
     }
 }
 
-/// The first calls of hooks. Returns whether hooks have anything to do by now.
 #[cold]
 fn begin() -> bool {
     // A client's child never begins.

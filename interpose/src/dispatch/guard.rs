@@ -139,7 +139,6 @@ pub(crate) fn follow(index: usize, after: impl FnOnce()) {
     errno.write(left);
 }
 
-/// Whether the calling thread is in no hook. Safe in a signal handler.
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
     reentrancy::with(Cell::get) == OUTSIDE

@@ -1,13 +1,12 @@
 //! A thread-local word for the hook that the thread is inside of, at a fixed offset from the thread
-//! pointer (TLS model "initial exec", ELF Handling For Thread-Local Storage, section 4.3.6).
-//!
-//! The compiler's model for a library, "global dynamic", calls `__tls_get_addr`. After other code
-//! has loaded libraries with thread-locals, that call updates the thread's table and calls
-//! `malloc`: a signal handler that reads such a word while its thread is inside `malloc` deadlocks.
-//! This word is in the block that the dynamic linker gives every thread of a process started with
-//! us, and costs a load and an addition. The shim is loaded later and handles no signal, so it
-//! keeps the compiler's model: one "initial exec" variable puts all thread-locals of a library
-//! (some 300 bytes) into that block, which may have no room left.
+//! pointer (TLS model "initial exec", ELF Handling For Thread-Local Storage, section 4.3.6). The
+//! compiler's model for a library, "global dynamic", calls `__tls_get_addr`. After other code has
+//! loaded libraries with thread-locals, that call updates the thread's table and calls `malloc`: a
+//! signal handler that reads such a word while its thread is inside `malloc` deadlocks. This word
+//! is in the block that the dynamic linker gives every thread of a process started with us, and
+//! costs a load and an addition. The shim is loaded later and handles no signal, so it keeps the
+//! compiler's model: one "initial exec" variable puts all thread-locals of a library (some 300
+//! bytes) into that block, which may have no room left.
 
 #![cfg_attr(
     not(shim),

@@ -147,7 +147,6 @@ impl Counts {
         }
     }
 
-    /// Takes what no client's page has yet: each counter and its increment.
     pub(super) fn take_unpublished(&self) -> impl Iterator<Item = (Counter, u64)> {
         let totals = self.totals.iter().zip(&self.published);
         let each = COUNTED.into_iter().zip(totals);

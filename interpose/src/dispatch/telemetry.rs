@@ -84,7 +84,6 @@ pub(crate) fn handle_foreign_launch() {
     }
 }
 
-/// The program has obtained an entry point through a door: our hook, or the driver's own.
 pub(crate) fn handle_resolved(door: Door, index: usize, is_hook: bool) {
     let Some(doors) = SEEN.doors_of.get(index) else {
         return;
@@ -134,7 +133,6 @@ fn say_if_launch(name: &CStr) {
     );
 }
 
-/// The driver has given the program an entry point that our table lacks.
 pub(crate) fn handle_unknown(name: &CStr) {
     if !SEEN.unknown.keep(name) {
         return;

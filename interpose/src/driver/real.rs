@@ -59,7 +59,6 @@ impl Driver {
 
 const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
-/// The driver's entry point with that index in [`abi::ENTRY_POINTS`]; loads the driver if need be.
 #[inline]
 pub(crate) fn entry_point(index: usize) -> Option<NonNull<c_void>> {
     known_or(index, |index| look_up(index, libc::RTLD_LAZY))
@@ -149,7 +148,6 @@ pub(crate) fn is_shim() -> bool {
     false
 }
 
-/// Whether the library is disabled, or the shim provides the hooks.
 pub(crate) fn are_hooks_elsewhere() -> bool {
     config::is_disabled() || is_shim()
 }

@@ -78,7 +78,6 @@ fn told_of_job(config: &Config, device: Device, uuid: &str, total: u64) -> Optio
     }
 }
 
-/// The job's processes on a device, if lists are to be limited to them.
 fn own_processes(device: Device) -> Option<Vec<u32>> {
     let Asker { config, uuid } = Asker::of(device)?;
     let asked = config.quotas.of_device(device.index().unwrap_or(0));

@@ -114,7 +114,6 @@ fn wants_ranges() -> bool {
         .is_some_and(|config| config.request_range.is_some() || config.iteration_range.is_some())
 }
 
-/// Whether this is the preloaded library, and not another copy that NVTX has opened.
 fn is_preloaded() -> bool {
     const OURS: &CStr = c"pillion_api";
     let program = loader::as_asked_by_us(libc::RTLD_DEFAULT);

@@ -49,7 +49,6 @@ const UNSEEN_CALLS_MIN: u32 = 3;
 /// In place of a count of operators without a launch: launches were seen.
 const SEEN: u32 = u32::MAX;
 
-/// A library's state: [`SEEN`], or how many of its operators were not seen to launch.
 #[inline]
 fn sight_of(library: Library) -> Option<&'static AtomicU32> {
     LIBRARIES.sights.get(library as usize)
@@ -78,7 +77,6 @@ struct Prepared {
     begun: Option<Begun>,
 }
 
-/// Makes one call of the operator `index`; `describe` returns its description.
 #[inline]
 fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_int) -> c_int {
     if phase::now() != Phase::Attached {

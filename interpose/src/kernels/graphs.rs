@@ -11,11 +11,10 @@
 //! stays unknown. For several kernels the SM need is the largest, and the class the one that all
 //! share, or else unknown. Kernels that no profile knows are counted apart: each lasts as long as
 //! the daemon assumes when the graph is launched. A graph with collective kernels waits at the gate
-//! as a whole, like any other.
-//!
-//! Pairing: an update gives each node of an executable the parameters of its counterpart in another
-//! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists
-//! them, the order of their creation. The sum is right whatever the pairs.
+//! as a whole, like any other. Pairing: an update gives each node of an executable the parameters
+//! of its counterpart in another graph. Drivers pair by structure; here nodes are paired in the
+//! order in which the driver lists them, the order of their creation. The sum is right whatever the
+//! pairs.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -223,7 +222,6 @@ impl Graphs {
         self.sums.get(usize::from(place))?.learnt()
     }
 
-    /// For every executable: number, kernels, SM need, and what was learnt.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u16, u64, u32, Learnt<'_>)> {
         let used = (0..)
             .zip(&self.sums)
@@ -401,7 +399,6 @@ impl Graphs {
         details.nodes + nodes <= ALL_NODES_MAX
     }
 
-    /// Whether the executable at a place was launched lately; clears the flag.
     fn was_used(&self, place: usize) -> bool {
         let sum = self.sums.get(place);
         sum.is_some_and(|sum| sum.is_used.swap(false, Ordering::Relaxed))

@@ -2,7 +2,6 @@
 //! tables, each filled on first sight and read on every launch: names ([`crate::kernels::names`]),
 //! function handles ([`functions`]), identities ([`identities`]: name, registers, static shared
 //! memory) and shapes ([`shapes`]). Memory is allocated only when a name or a shape is first seen.
-//!
 //! The driver is queried on first sight. At a handle's first launch: its name (unless the
 //! application obtained it by name), registers and static shared memory. At a shape that the
 //! profile does not have exactly: how many blocks fit on an SM, for the SM need of unknown kernels
@@ -147,7 +146,6 @@ impl Kernels {
         self.handle_named(kernel.0 as u64, self.names.intern(name), Origin::Kernel);
     }
 
-    /// The application obtained a kernel by enumeration, without a name.
     pub(crate) fn handle_enumerated(&self, kernel: CUkernel) {
         if let Some(name) = driver::kernel_name(kernel, |name| self.names.intern(name)) {
             self.handle_named(kernel.0 as u64, name, Origin::Kernel);
@@ -167,7 +165,6 @@ impl Kernels {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Identifies a launch, perhaps in an operator. Counts and reports unknown kernels.
     #[inline]
     pub(crate) fn identify(
         &self,
@@ -347,7 +344,6 @@ impl Kernels {
         }
     }
 
-    /// Identifies a handle that was not launched since the last unload.
     #[cold]
     fn identify_anew(
         &self,

@@ -25,7 +25,6 @@ const PRODUCT_SIZES: usize = 3;
 /// Most labels. A network has some hundred; one that sees every sequence length some thousand.
 const LABELS_MAX: usize = 1 << 13;
 
-/// Words of a label: one for the short fields, the others with two sizes each.
 const KEY_WORDS: usize = 1 + SIZES_MAX / 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -377,7 +376,6 @@ impl Current {
         here < self.at.get()
     }
 
-    /// Marks the thread as inside an operator until the result is dropped.
     pub(crate) fn enter(&self, here: usize, label: LabelIndex) -> Inside<'_> {
         LABELS.is_used.store(true, Ordering::Relaxed);
         self.label.set(label);

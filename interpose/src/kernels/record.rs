@@ -4,12 +4,11 @@
 //! decides what is counted and measured. The file gets memory in pieces of [`PIECE_BYTES`] before
 //! the mapping is touched there: an application never gets a SIGBUS because a file system is full.
 //! A part of the file system stays free ([`FREE_SHARE`]), so that others do not either: the workers
-//! of a job meet in `/dev/shm`.
-//!
-//! The file is locked (flock(2)) while the process has it open; an unlocked file grows no more. No
-//! launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end the
-//! process, at any instruction. Entries are found and made by atomics, so that every launch is
-//! counted; locks are only tried, and a duration may be lost there.
+//! of a job meet in `/dev/shm`. The file is locked (flock(2)) while the process has it open; an
+//! unlocked file grows no more. No launch waits here: a thread may leave a hook by `siglongjmp`,
+//! and a signal handler may end the process, at any instruction. Entries are found and made by
+//! atomics, so that every launch is counted; locks are only tried, and a duration may be lost
+//! there.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::fs::{self, File, OpenOptions};
@@ -363,7 +362,6 @@ fn allocate(file: &File, at: usize, bytes: usize) -> Result<(), Errno> {
     }
 }
 
-/// Checks that `bytes` more leave others their part of the file system.
 fn check_room(file: &File, bytes: usize) -> Result<(), Errno> {
     let system = fstatvfs(file)?;
     let [free, all] = [system.f_bavail, system.f_blocks].map(|n| n.saturating_mul(system.f_frsize));
@@ -386,7 +384,6 @@ fn write_zeros(file: &File, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes `wanted` of at most `all`. Returns what was taken before.
 fn take(taken: &AtomicU32, wanted: usize, all: usize) -> Option<u32> {
     let more = |before: u32| {
         let after = (before as usize).checked_add(wanted)?;

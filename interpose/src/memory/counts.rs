@@ -88,7 +88,6 @@ pub(crate) fn handle_freed(client: Option<&Client>, result: CUresult, address: u
     }
 }
 
-/// Counts a copy; `direction` is one of the counters of copied bytes.
 #[inline]
 pub(crate) fn handle_copied(
     client: Option<&Client>,

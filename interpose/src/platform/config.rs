@@ -63,7 +63,6 @@ pub(crate) struct Config {
     pub(crate) profile: Option<PathBuf>,
     pub(crate) record: Option<PathBuf>,
     pub(crate) cupti: Library,
-    /// Whether the environment shows that another profiler runs in the process.
     pub(crate) is_profiled: bool,
     pub(crate) socket: Option<PathBuf>,
     /// Id of the job, if set; then a daemon is expected.
@@ -283,7 +282,6 @@ fn word<T>(value: &OsStr, from_name: impl Fn(&str) -> Option<T>) -> Option<T> {
     value.to_str().and_then(from_name)
 }
 
-/// The message about a value that is none of `names`; `taken` is used instead.
 fn expected(variable: &str, value: &OsStr, names: &[&str], taken: &str) -> String {
     let (value, names) = (value.to_string_lossy(), names.join(", "));
     format!("{variable}={value:?}: expected one of {names}; using {taken}")

@@ -1,14 +1,11 @@
-//! Makes the program's own libc know that the process has threads.
-//!
-//! In a `dlmopen` namespace we have our own libc, and the helper thread belongs to it. The
-//! program's libc, the first one of the process, does not know of that thread. Until it starts a
-//! thread itself it treats the process as single-threaded, and unlocks its mutexes without waking
-//! waiters (glibc 2.34 and later: `SINGLE_THREAD_P` in `pthread_mutex_unlock`). But the dynamic
-//! linker takes its locks for all namespaces with that libc's `pthread_mutex_lock`. A thread that
-//! finds such a lock taken then sleeps for ever: the helper at its first use of a thread-local, or
-//! the program in `dlopen`, `dlsym` or `exit`.
-//!
-//! Starting one empty thread with the first libc ends that state for good.
+//! Makes the program's own libc know that the process has threads. In a `dlmopen` namespace we have
+//! our own libc, and the helper thread belongs to it. The program's libc, the first one of the
+//! process, does not know of that thread. Until it starts a thread itself it treats the process as
+//! single-threaded, and unlocks its mutexes without waking waiters (glibc 2.34 and later:
+//! `SINGLE_THREAD_P` in `pthread_mutex_unlock`). But the dynamic linker takes its locks for all
+//! namespaces with that libc's `pthread_mutex_lock`. A thread that finds such a lock taken then
+//! sleeps for ever: the helper at its first use of a thread-local, or the program in `dlopen`,
+//! `dlsym` or `exit`. Starting one empty thread with the first libc ends that state for good.
 
 #![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
 

@@ -262,7 +262,6 @@ mod tests {
         ([number, !number], number.wrapping_mul(3))
     }
 
-    /// Finds a key or inserts it. Returns its place, and whether it was there.
     fn use_key<const N: usize>(memo: &Memo<N, 2, 1>, number: u64) -> (usize, bool) {
         let (key, word) = key(number);
         if let Some(found) = memo.find(&key) {

@@ -100,7 +100,6 @@ impl Errno {
     }
 }
 
-/// The calling thread's id, obtained from the kernel once per thread.
 pub(crate) fn thread_id() -> u32 {
     let known = THREAD_ID.get();
     if known != 0 {

@@ -2,13 +2,12 @@
 //! A key is a handle or another non-zero number. Its place is one of at most [`PROBES_MAX`] places
 //! from where it hashes to; if others take all of them, the table is full for that key. The user
 //! then treats the thing as unknown, or replaces another key ([`Keys::replace`]). Values lie in
-//! arrays beside the set, at the key's place.
-//!
-//! A removed key leaves a tombstone ([`REMOVED`]), because searches for keys behind it pass its
-//! place. A new key takes the first place that is empty or has a tombstone. After many removals no
-//! place is empty any more, and a search for an absent key would try all `PROBES_MAX` places. So
-//! the set tracks the greatest distance at which any key was ever put ([`Keys::reach`]), and a
-//! search ends there. It depends on how many keys were in the set at once.
+//! arrays beside the set, at the key's place. A removed key leaves a tombstone ([`REMOVED`]),
+//! because searches for keys behind it pass its place. A new key takes the first place that is
+//! empty or has a tombstone. After many removals no place is empty any more, and a search for an
+//! absent key would try all `PROBES_MAX` places. So the set tracks the greatest distance at which
+//! any key was ever put ([`Keys::reach`]), and a search ends there. It depends on how many keys
+//! were in the set at once.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -44,7 +44,6 @@ pub(crate) fn set_handler(kind: u32, function: Option<OnBatch>, data: *mut c_voi
     is_set
 }
 
-/// For the helper: calls functions whose wanted batch has changed.
 pub(crate) fn poll(client: &Client) {
     for place in 0..KINDS {
         if let Some((handler, batch)) = client.on_batch.take_news(place, &client.page.told.batches)

@@ -185,7 +185,6 @@ pub(crate) fn config() -> Option<&'static Config> {
     CLIENTS.config.get()
 }
 
-/// Sets the settings, unless another thread was first. Returns those that hold.
 pub(crate) fn set_config(config: Config) -> &'static Config {
     CLIENTS.config.set(config)
 }

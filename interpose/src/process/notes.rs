@@ -35,7 +35,6 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// The notebook's file, for a daemon; `None` where there can be none.
     pub(crate) fn file(&self) -> Option<OwnedFd> {
         let mut notebook = locked(&self.notebook);
         if notebook.is_none() {

@@ -1,16 +1,14 @@
-//! Stream priorities: what the application asks for, and what it gets.
-//!
-//! The device has a range of priorities, where the greater priority is the lower number (0 to -5 on
-//! most). Between jobs high-priority must win whatever the applications ask for; inside a job the
-//! order that the application asked for must stay. So the range is cut in two: high-priority jobs
-//! get the greater half (and the middle, where there is one), best-effort jobs the lesser. In each
-//! half the default is the least, the level above it the next, and so on: PyTorch asks for 0 and -1
-//! and gets two levels. Levels beyond the half get its greatest; streams of different levels that
-//! now share one are counted (`priorities_shared`). A range of one level is given to all; in a
-//! range of two each class has one.
-//!
-//! Default streams cannot be created with a priority. Launches of high-priority jobs on them carry
-//! it as a launch attribute: the one that a stream with the default priority (0) would get.
+//! Stream priorities: what the application asks for, and what it gets. The device has a range of
+//! priorities, where the greater priority is the lower number (0 to -5 on most). Between jobs
+//! high-priority must win whatever the applications ask for; inside a job the order that the
+//! application asked for must stay. So the range is cut in two: high-priority jobs get the greater
+//! half (and the middle, where there is one), best-effort jobs the lesser. In each half the default
+//! is the least, the level above it the next, and so on: PyTorch asks for 0 and -1 and gets two
+//! levels. Levels beyond the half get its greatest; streams of different levels that now share one
+//! are counted (`priorities_shared`). A range of one level is given to all; in a range of two each
+//! class has one. Default streams cannot be created with a priority. Launches of high-priority jobs
+//! on them carry it as a launch attribute: the one that a stream with the default priority (0)
+//! would get.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -97,7 +95,6 @@ impl Priorities {
         self.is_shared(is_high_priority, asked, before)
     }
 
-    /// Whether one of the levels in `others` maps to the same level as `asked`.
     fn is_shared(&self, is_high_priority: bool, asked: i32, others: u64) -> bool {
         let own = self.of(is_high_priority, asked);
         let levels = (self.greatest..=self.least).rev().take(u64::BITS as usize);

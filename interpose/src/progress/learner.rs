@@ -23,11 +23,10 @@
 //! teaches as a sum, once seen complete. Nothing is learnt from work that was given up (its stream
 //! or context ended), nor from a batch that is not completely known: a launch was overwritten, seen
 //! complete before it was logged, or uncharged for lack of a daemon; nor from a launch whose number
-//! was reused, nor from the first launches of the number's new owner.
-//!
-//! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time,
-//! which costs best-effort work something and high-priority work nothing. Bounds: streams with a
-//! log in [`STREAMS`]; [`policy::durations::LAUNCHES_MAX`] in flight on each.
+//! was reused, nor from the first launches of the number's new owner. What a stream waits for
+//! between kernels (copies, events, the host) counts as its kernels' time, which costs best-effort
+//! work something and high-priority work nothing. Bounds: streams with a log in [`STREAMS`];
+//! [`policy::durations::LAUNCHES_MAX`] in flight on each.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
@@ -190,7 +189,6 @@ impl Learner {
         }
     }
 
-    /// How many launches, and of how many kernels, have taught something.
     pub(crate) fn taught(&self) -> (u64, usize) {
         let durations = &self.durations;
         (durations.taught_launches(), durations.taught_kernels())
@@ -408,7 +406,6 @@ fn index_of(place: u16) -> u32 {
     u32::from(place).wrapping_sub(1)
 }
 
-/// Publishes a kernel's learnt duration to launches. Returns whether it changed.
 fn publish(durations: &Durations, index: u32, generation: u32) -> bool {
     let learnt_ns = durations.expected_ns(index, 0);
     let place = u16::try_from(index.wrapping_add(1)).unwrap_or(0);

@@ -23,7 +23,6 @@ pub(crate) enum Flavour {
 }
 
 impl Stream {
-    /// The stream that a handle means in an entry point of that flavour.
     #[inline]
     pub(crate) fn of(handle: CUstream, flavour: Flavour) -> Self {
         match (handle, flavour) {
@@ -33,7 +32,6 @@ impl Stream {
         }
     }
 
-    /// A handle that means this stream in an entry point of either flavour.
     pub(crate) fn handle(self) -> CUstream {
         match self {
             Self::Legacy => CUstream::LEGACY,

@@ -3,12 +3,11 @@
 //! high-priority clients count launches (*sequence numbers*, from 1), best-effort clients expected
 //! ns. A position in that count is a *mark*. `issued` is the mark after the last launch that the
 //! driver accepted. Completing a mark completes all before it, as streams are ordered. Counts
-//! continue when a slot is given to another stream, so a mark is never reached twice.
-//!
-//! A slot lives a little longer than its stream: work launched on a destroyed stream still runs, so
-//! the slot *drains* until its event reports the end ([`client::slot_state`]). Finding a slot takes
-//! no lock. Making one tries a lock a bounded number of times: a thread that does not get it
-//! launches without a slot this once.
+//! continue when a slot is given to another stream, so a mark is never reached twice. A slot lives
+//! a little longer than its stream: work launched on a destroyed stream still runs, so the slot
+//! *drains* until its event reports the end ([`client::slot_state`]). Finding a slot takes no lock.
+//! Making one tries a lock a bounded number of times: a thread that does not get it launches
+//! without a slot this once.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -105,7 +104,6 @@ impl Streams {
         }
     }
 
-    /// Where a launch on the stream is counted; makes a slot on first sight.
     #[inline]
     pub(crate) fn place(&self, stream: Stream) -> Place {
         let index = match self.find(stream) {
@@ -148,12 +146,10 @@ impl Streams {
         CLIENTS.at(client)
     }
 
-    /// The slot of all streams of a client without a slot of their own.
     pub(crate) fn overflow_of(&self, client: u32) -> u32 {
         (OVERFLOW + client).min(STREAMS_MAX - 1)
     }
 
-    /// Notes a created stream, with the priority that the application asked for.
     pub(crate) fn handle_created(&self, stream: Stream, asked_priority: i32) {
         let Place::Slot(index) = self.place(stream) else {
             return;

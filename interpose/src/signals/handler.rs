@@ -2,12 +2,11 @@
 //! MPS a process that dies with work in flight can take others with it (MuxFlow, section 5: 99% of
 //! the errors that spread came from these two signals). So a client ends in two steps: its launches
 //! are *frozen* and its work in flight drains; then it dies of the same signal: its parent sees the
-//! usual status.
-//!
-//! This holds only for the default disposition. A handler of the application is never wrapped: the
-//! kernel calls it at once, with its own arguments, and launches stay possible for it (a checkpoint
-//! needs them). An ignored signal stays ignored. [`handle`] replaces only the default, and queries
-//! (`sigaction`, `signal` and their like, exported from here) return the default.
+//! usual status. This holds only for the default disposition. A handler of the application is never
+//! wrapped: the kernel calls it at once, with its own arguments, and launches stay possible for it
+//! (a checkpoint needs them). An ignored signal stays ignored. [`handle`] replaces only the
+//! default, and queries (`sigaction`, `signal` and their like, exported from here) return the
+//! default.
 //! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the signal again after
 //! `PILLION_DRAIN_MS`.
 //! 2. Each helper waits for its device (`cuCtxSynchronize`); the last ends the process by the
@@ -38,9 +37,7 @@
 //! once; a frame of ours that comes on top all the same returns. No other signal is blocked, nor
 //! these in any other thread. A stopped thread uses a few hundred bytes of that stack, as a handler
 //! of the application may come on top: larger frames are in functions that return first, not
-//! inlined.
-//!
-//! [`handle`] is async-signal-safe. It uses atomics, a word of its thread
+//! inlined. [`handle`] is async-signal-safe. It uses atomics, a word of its thread
 //! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`,
 //! `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!

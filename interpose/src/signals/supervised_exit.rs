@@ -21,7 +21,6 @@ pub(crate) fn is_seen_to(now_ns: u64) -> bool {
     process::clients().any(|client| ending::is_supervised(&client.page, now_ns))
 }
 
-/// Reports to the supervisor that time to drain is over. A request from the daemon stays.
 pub(crate) fn tell_overdue() {
     process::clients().for_each(|client| ending::tell_overdue(&client.page));
 }

@@ -4,11 +4,9 @@
 //! width 32, the sum over each graph, and two more products before graphs are compared. A step
 //! takes two views of each graph. Left out is what AD-GCL trains beside this encoder: a second one
 //! of the same shape that chooses the edges of the second view, with a step of its own. Its edge
-//! weights are left out as well.
-//!
-//! Graphs are taken to have the mean size of those of REDDIT-BINARY (Yanardag and Vishwanathan,
-//! "Deep Graph Kernels", 2015): 429.63 nodes and 497.75 edges, here 430 and 498. A node has one
-//! feature.
+//! weights are left out as well. Graphs are taken to have the mean size of those of REDDIT-BINARY
+//! (Yanardag and Vishwanathan, "Deep Graph Kernels", 2015): 429.63 nodes and 497.75 edges, here 430
+//! and 498. A node has one feature.
 
 use super::{Graph, Images, Layer, Network, Optimizer};
 

@@ -189,7 +189,6 @@ impl Builder {
         ]);
     }
 
-    /// Windows of 3 x 3 over the images so far, which become `outputs`.
     fn pool(&mut self, outputs: Images) -> Pool {
         let images = self.images;
         self.images = outputs;

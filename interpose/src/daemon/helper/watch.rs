@@ -187,7 +187,6 @@ impl Helper {
         (true, Some(self.window.end_ns))
     }
 
-    /// Polls a stream of a gated client. Returns when to poll it again.
     pub(super) fn poll_slot(
         &mut self,
         index: u32,
@@ -251,7 +250,6 @@ impl Helper {
         watched.look.at_ns
     }
 
-    /// Queries the pending event of a slot. Returns when to do so again, if it shows anything more.
     fn query(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
         let reach = self.in_driver(|helper| {
             helper.relax();
@@ -289,7 +287,6 @@ impl Helper {
         watched.follow(slot, now_ns);
     }
 
-    /// An event was found reached, or not. Returns when to query again.
     fn handle_look(&mut self, index: u32, now_ns: u64, is_reached: bool) -> u64 {
         let mut looks = self.looks;
         let look = &mut self.watched_mut(index).look;
@@ -376,7 +373,6 @@ impl Helper {
         watched.end_ns(mark).max(watched.ask_ns)
     }
 
-    /// Polls a stream of a probed high-priority client. Returns when to poll again.
     pub(super) fn poll_asked(
         &mut self,
         index: u32,
@@ -422,7 +418,6 @@ impl Helper {
         }
     }
 
-    /// Queries whether a stream is idle. `None`: that is not possible here.
     fn ask(&mut self, slot: &Slot) -> Option<Reach> {
         slot.stream_to_ask()?;
         let operations = operations::submitted(self.client);
@@ -513,7 +508,6 @@ impl Helper {
 mod tests {
     use super::*;
 
-    /// Length and begin, ms, of windows; `of` states what is launched and taught in each.
     fn windows(of: &[Seen]) -> Vec<(u64, u64)> {
         const MS: u64 = 1_000_000;
         let mut window = Window::default();

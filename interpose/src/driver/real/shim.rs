@@ -3,11 +3,9 @@
 //! file, or a link to it, is called [`DRIVER`] and lies beside the shim. So the dynamic linker
 //! loads both together, and a program finds in the driver every name that the shim does not define,
 //! even names that we have never heard of. Without a driver the shim does not load either, and the
-//! program gets the same error as without us.
-//!
-//! Conversely, names of hooks that this driver lacks are withdrawn as soon as both are loaded, so
-//! that `dlsym` does not find them. A program linked with such a name was bound before that, and
-//! calls a hook that returns CUDA_ERROR_NOT_FOUND.
+//! program gets the same error as without us. Conversely, names of hooks that this driver lacks are
+//! withdrawn as soon as both are loaded, so that `dlsym` does not find them. A program linked with
+//! such a name was bound before that, and calls a hook that returns CUDA_ERROR_NOT_FOUND.
 
 use core::ffi::{CStr, c_int, c_void};
 

@@ -126,7 +126,6 @@ hook! {
     };
 }
 
-/// Defines a call that ends a device's primary context if it was retained only once.
 macro_rules! release {
     ($name:ident) => {
         hook! {

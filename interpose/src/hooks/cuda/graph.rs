@@ -199,7 +199,6 @@ fn unless_drawn(draw: Option<&Option<Draw>>, call: impl FnOnce() -> CUresult) ->
     }
 }
 
-/// Defines the addition of a node of any kind; nodes that allocate are counted.
 macro_rules! add_node {
     ($name:ident $(, $data:ident)?) => {
         hook! {

@@ -146,7 +146,6 @@ struct Async {
     source: Source,
 }
 
-/// Charges the pool, or, if the stream is in capture, the device's graphs.
 fn begin_async(stream: Stream, pool: Option<CUmemoryPool>, bytes: usize) -> Option<Async> {
     let mut account = quota::of_stream(stream.handle())?;
     let source = if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {

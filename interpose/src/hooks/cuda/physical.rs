@@ -54,7 +54,6 @@ hook! {
     };
 }
 
-/// The account of the device that the memory is to be on; none for host memory.
 fn account_of(properties: CUmemAllocationProp) -> Option<&'static DeviceAccount> {
     match properties.location.kind {
         CUmemLocationType::DEVICE => account::of_device(CUdevice(properties.location.id)),

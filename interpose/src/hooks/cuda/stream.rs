@@ -271,7 +271,6 @@ fn handle_copied(to: Stream, from: Stream) {
     }
 }
 
-/// Keeps the priority that was asked for; the stream has the mapped one.
 fn handle_asked(stream: Stream, asked: c_int) {
     STREAMS.handle_created(stream, asked);
     let index = STREAMS.existing(stream);

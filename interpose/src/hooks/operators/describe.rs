@@ -153,7 +153,6 @@ fn describe_light(
     Some(())
 }
 
-/// An attribute of a cuBLASLt descriptor, if it exists and has the size of a `T`.
 fn attribute_of<T: Default>(helper: Helper, of: *mut c_void, attribute: c_int) -> Option<T> {
     let address = helpers::helper(helper).filter(|_| !of.is_null())?;
     // SAFETY: the library's function of that name, which has this type.

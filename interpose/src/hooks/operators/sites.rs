@@ -57,7 +57,6 @@ extern "C" fn missing() -> c_int {
     NOT_INITIALIZED
 }
 
-/// The target of a call of operator `index` that returns to `site`.
 pub(super) extern "C" fn decide(index: usize, site: usize) -> *mut c_void {
     let key = key_of(index, site);
     match LIBRARIES.call_sites.find(key) {
@@ -98,7 +97,6 @@ fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
     }
 }
 
-/// The function that a call returning to `site` would reach without us.
 fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
     let operator = OPERATORS.get(index)?;
     let look_up = |handle| {
@@ -144,7 +142,6 @@ fn ours_excepted(index: usize, found: NonNull<c_void>) -> Option<NonNull<c_void>
     (!ours.contains(&Some(found.as_ptr()))).then_some(found)
 }
 
-/// The hook, if `reached` lies in the labelled library; else `reached`.
 fn by_way_of_hook(index: usize, reached: NonNull<c_void>) -> NonNull<c_void> {
     hooks::hook_of(index)
         .and_then(NonNull::new)

@@ -83,7 +83,6 @@ fn collectives_of_a_graph_are_counted_as_its_nodes_change() {
     assert_eq!(GRAPHS.launched(exec(2)).0.collectives, 0);
 }
 
-/// The cost of an executable's parts, summed anew, and the steps that its totals have taken.
 fn anew(graphs: &Graphs, exec: CUgraphExec) -> (Cost, usize) {
     let mut found = (Cost::UNKNOWN, 0);
     graphs.with_details(|details| {
@@ -145,7 +144,6 @@ fn setting_every_child_graph_takes_a_bounded_number_of_steps_for_each_of_its_nod
     assert_eq!(steps as u64, CHILDREN * (1 + 3 * EACH));
 }
 
-/// A change of a node: its number, its kernel if set, whether it is enabled.
 fn any_change() -> impl Strategy<Value = (u64, Option<Known>, bool)> {
     let class = prop::sample::select(&CLASSES[..]);
     let kernel = (

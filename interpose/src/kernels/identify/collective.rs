@@ -25,7 +25,6 @@ const PARTS: [&str; 3] = ["nccl", "nvshmem", "_on_stream_kernel"];
 /// NVSHMEM's kernels that set up a GPU or a team, without peers.
 const NVSHMEM_SETUP: [&str; 2] = ["nvshmemi_init", "nvshmemi_team"];
 
-/// Whether a function of this name, mangled or not, is a collective kernel.
 pub(super) fn is_collective(name: &str) -> bool {
     if !PARTS.iter().any(|part| name.contains(part)) {
         return false;

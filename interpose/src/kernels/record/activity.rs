@@ -3,10 +3,9 @@
 //! `-cu12` 12.9.79, `nvidia-cuda-cupti` 13.0.85). A record is packed and aligned to eight bytes.
 //! `CUpti_ActivityKernel4` (CUDA 9) to `CUpti_ActivityKernel10` (CUDA 13) begin with the same
 //! fields at the same offsets up to the name, as a C compiler lays them out from these headers;
-//! [`KernelRecord`] is those. Later fields differ and are not read.
-//!
-//! A buffer is not trusted: truncated records are not read, other kinds are skipped, and a step
-//! that does not lead forward ends the reading.
+//! [`KernelRecord`] is those. Later fields differ and are not read. A buffer is not trusted:
+//! truncated records are not read, other kinds are skipped, and a step that does not lead forward
+//! ends the reading.
 
 #![expect(unsafe_code, reason = "reads a record from bytes")]
 
@@ -60,7 +59,6 @@ impl KernelRecord {
         (self.start > 0 && ns > 0).then_some(ns as f32)
     }
 
-    /// The record at an offset, if it is a complete record of a kernel.
     fn at(buffer: &[u8], at: usize) -> Option<Self> {
         let bytes = buffer.get(at..)?.get(..size_of::<Self>())?;
         // SAFETY: enough bytes; any bytes are a value, as all fields are numbers.

@@ -77,7 +77,6 @@ impl Keys {
         }
     }
 
-    /// The entries of a name, shape and device: the first, or all if they are ambiguous.
     pub(super) fn find(&self, name: &str, shape: &Shape, client: u32) -> &[u32] {
         let keys = self.by_name.get(name).map(Vec::as_slice);
         let mut keys = keys.unwrap_or_default().iter();

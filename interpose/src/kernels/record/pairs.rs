@@ -257,7 +257,6 @@ fn flags(count: usize) -> Box<[AtomicBool]> {
     (0..count).map(|_| AtomicBool::new(false)).collect()
 }
 
-/// Adds one if the number is less than `most`. Returns whether it was.
 fn add_below(number: &AtomicU32, most: u32) -> bool {
     let more = |before: u32| (before < most).then(|| before + 1);
     number

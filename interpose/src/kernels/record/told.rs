@@ -120,7 +120,6 @@ impl Told {
         is_lent.then_some(place)
     }
 
-    /// The first bytes of a buffer that CUPTI has returned, while they are read.
     pub(crate) fn bytes(&self, place: u32, valid: usize) -> &[u8] {
         let valid = valid.min(BUFFER_BYTES);
         let Some(Some(start)) = self.memory.0.get(place as usize) else {
@@ -148,7 +147,6 @@ impl Told {
         self.is_told_more.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether to ask CUPTI again; true for only one of several threads.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         let mut progress = locked(&self.progress);
         let is_due = self.is_timing() && now_ns >= progress.due_ns;

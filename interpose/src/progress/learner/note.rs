@@ -180,7 +180,6 @@ mod tests {
         assert_eq!(said(900_000, None), (900_000, 900_000));
     }
 
-    /// Runs too short to learn a kernel that is a small part of its batches.
     #[test]
     fn no_kernel_grows_from_run_to_run() {
         let mut kept = BEFORE;

@@ -76,7 +76,6 @@ mod tests {
     use super::*;
     use crate::kernels::Taken;
 
-    /// Launches of number 7, with `told_ns` from the profile and `unknown` unprofiled kernels.
     struct Rig {
         shares: Shares,
         word: AtomicU64,

@@ -69,7 +69,6 @@ impl Behind {
     }
 }
 
-/// The next `sigaction` after ours: libc's, or another interposer's.
 pub(super) fn sigaction_real() -> Sigaction {
     let address = SIGNALS.behind.sigaction.address(sigaction as *const c_void);
     if address.is_null() {
@@ -168,7 +167,6 @@ unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int, is_own: bool
     }
 }
 
-/// The result of `signal` and its like, from that of the function behind them.
 fn settle(signal: c_int, new: libc::sighandler_t, found: libc::sighandler_t) -> libc::sighandler_t {
     if found == libc::SIG_ERR || !was_owned(signal) {
         return found;
