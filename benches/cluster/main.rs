@@ -137,7 +137,6 @@ fn services(data: &Path) -> anyhow::Result<Row> {
     Ok(timed.row("mudi, pillion: decision, 1000 GPUs, p99", 1.0))
 }
 
-/// Fits that are timed, and predictions.
 const FITS: usize = 20;
 const PREDICTIONS: u32 = 10_000;
 

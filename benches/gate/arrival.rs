@@ -54,7 +54,6 @@ struct Words {
     admissions: AtomicU64,
 }
 
-/// The row: without the announcement against with it.
 pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     let pairs = if quick { 4 } else { 20 };
     // Under this policy nothing goes beside high-priority work: the result is when that is known.
@@ -115,7 +114,6 @@ pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row])
 }
 
-/// The daemon: polls every [`POLL_NS`].
 fn poll(mut daemon: Daemon, words: &Words) {
     let clock = Clock::monotonic();
     while !words.is_over.load(Ordering::Relaxed) {

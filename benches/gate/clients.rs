@@ -33,7 +33,6 @@ pub(crate) struct Player {
 }
 
 impl Daemon {
-    /// With these lines in `[policy]`, and everything else as shipped.
     pub(crate) fn new(policy: &str) -> anyhow::Result<Self> {
         let text = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\n{policy}\n");
         let config = Config::check(Path::new("bench.toml"), &text)?;

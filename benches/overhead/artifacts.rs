@@ -11,11 +11,8 @@ use benches::bench::cargo_build;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-/// Programs open the driver by this name.
 const DRIVER_NAME: &str = "libcuda.so.1";
-/// The daemon opens NVML by this name.
 const NVML_NAME: &str = "libnvidia-ml.so.1";
-/// The name by which `driver` opens cuBLAS.
 const PRODUCTS_NAME: &str = "libcublas.so";
 const PROFILE: &str = "dist";
 /// Path of the release artefact for glibc 2.17 below cargo's target folder, if it was built.
@@ -47,7 +44,6 @@ struct Target {
 }
 
 impl Artifacts {
-    /// Takes those in a folder as they are; without a folder builds them.
     pub(crate) fn new(built_in: Option<&Path>) -> anyhow::Result<Self> {
         let built = match built_in {
             None => build()?,

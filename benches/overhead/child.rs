@@ -216,7 +216,6 @@ impl Count {
     }
 }
 
-/// A side whose calls are counted.
 trait Tally: Side {
     fn tally(&self) -> Count;
 }

@@ -63,7 +63,6 @@ pub(crate) enum Door {
     Export,
 }
 
-/// The stand-in for cuBLAS, under a name that the library recognises.
 const PRODUCTS: &CStr = c"libcublas.so";
 
 type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
@@ -84,7 +83,6 @@ type Product = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// `cublasSgemm_v2` found through one door, and a handle for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Products {
     product: Product,
@@ -93,7 +91,6 @@ pub(crate) struct Products {
 }
 
 impl Products {
-    /// The function behind a door; the calling thread has a context.
     pub(crate) fn find(door: Door) -> anyhow::Result<Self> {
         let create: Create = function_of(PRODUCTS, door, c"cublasCreate_v2")?;
         let mut handle = ptr::null_mut();

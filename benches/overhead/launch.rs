@@ -294,7 +294,6 @@ fn row(artifacts: &Artifacts, state: &State, rounds: usize) -> anyhow::Result<Ro
     Ok(row)
 }
 
-/// A round in which hardly any launch took another path.
 fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     for repeated in 0..ATTEMPTS_MAX {
         let mut round = attempt(artifacts, state)?;

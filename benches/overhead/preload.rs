@@ -21,7 +21,6 @@ const WARM_UP: usize = 20;
 
 const PROGRAM: &str = "/bin/true";
 
-/// Measures the library, and the release artefact if there is one.
 pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
     let starts = if quick { STARTS_QUICK } else { STARTS };
     let mut rows = vec![row("preload of /bin/true", &artifacts.library, starts)?];

@@ -77,7 +77,6 @@ pub(crate) enum Device {
     Served,
 }
 
-/// A folder that the processes of one measurement share.
 pub(crate) struct Site {
     folder: TempDir,
     device: Device,
@@ -141,7 +140,6 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one and waits until it listens.
     pub(crate) fn start(artifacts: &Artifacts, site: &Site) -> anyhow::Result<Self> {
         let mut command = Command::new(&artifacts.daemon);
         command

@@ -50,7 +50,6 @@ pub(crate) const LONG: BenchKernel = BenchKernel {
     class: ResourceClass::Memory,
     expected_ns: 300_000,
 };
-/// The kernel of a high-priority job that keeps the device busy.
 pub(crate) const SERVING: BenchKernel = BenchKernel {
     name: "bench_hp_serving",
     class: ResourceClass::Compute,

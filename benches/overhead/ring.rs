@@ -135,7 +135,6 @@ fn push(timer: &Timer, pairs: usize) -> anyhow::Result<(Samples, Samples)> {
     Ok((single, burst))
 }
 
-/// Takes records as the daemon does, until it is over.
 fn consume(ring: &Spsc<RING_RECORDS>, taken: &AtomicU64, is_over: &AtomicBool) {
     let clock = Clock::monotonic();
     let mut cursor = Cursor::default();
@@ -163,7 +162,6 @@ fn announcement(timer: &Timer, pairs: usize) -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// A charge of a gated lease without contention.
 fn charge(timer: &Timer, pairs: usize) -> anyhow::Result<Samples> {
     let (_memory, lease) = Mapping::<LeasePage>::create("pillion-bench")?;
     let (_memory, client) = Mapping::<ClientPage>::create("pillion-bench")?;

@@ -319,7 +319,6 @@ impl Thread {
     }
 }
 
-/// The threads of a process, each with its use so far.
 fn threads_of(pid: u32) -> anyhow::Result<HashMap<u32, Thread>> {
     let mut threads = HashMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {

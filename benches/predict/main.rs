@@ -75,7 +75,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     arguments.options.publish(report, &notes)
 }
 
-/// The predictor, with all that a caller waits for.
 fn service(name: &str, samples: &[Sample], passes: usize) -> anyhow::Result<Vec<Row>> {
     let (mut learn, mut refit) = (Times::default(), Times::default());
     let mut predictor = Predictor::new(schema(), Settings::default())?;

@@ -30,7 +30,6 @@ fn function<F: Copy>(symbol: &CStr) -> anyhow::Result<F> {
     Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
-/// Allocates so many bytes of the first device, a part at a time.
 pub(crate) fn hold(parts: usize, part_bytes: usize) -> anyhow::Result<()> {
     let mut context = ptr::null_mut();
     // SAFETY: pointers to locals that outlive the calls; the context is the last call's.

@@ -67,7 +67,6 @@ impl Slot {
         }
     }
 
-    /// One poll of the helper, for which every event is reached.
     fn look(&self) {
         if self.event.try_take(Rest::Pending) {
             self.event.release(Rest::Idle);

@@ -79,7 +79,6 @@ impl LayerCounts {
         counts
     }
 
-    /// Counts a layer that takes `features`, and says what it leaves.
     fn add(&mut self, layer: &Layer, features: Features) -> Features {
         match layer {
             Layer::Convolution(_) | Layer::Depthwise(_) => {
@@ -131,7 +130,6 @@ impl LayerCounts {
         features
     }
 
-    /// What becomes of features that are taken as rows.
     fn flatten(&mut self, features: Features) -> Features {
         if features == Features::Images {
             self.flatten += 1;

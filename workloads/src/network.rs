@@ -138,7 +138,6 @@ pub(crate) struct Pool {
     pub(crate) window: u32,
 }
 
-/// The kind of a transformer's layer, which its attention stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     /// Sees the whole sequence.

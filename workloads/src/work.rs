@@ -8,7 +8,6 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The name without the sizes.
     pub(crate) fn family(&self) -> &str {
         self.name.split('#').next().unwrap_or(&self.name)
     }

@@ -20,7 +20,6 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// A recording, and the workload that it is a recording of.
 struct Pair {
     file: &'static str,
     workload: &'static str,
@@ -51,7 +50,6 @@ const fn pair(file: &'static str, workload: &'static str, batch: u32, is_fitted:
     }
 }
 
-/// Launches and time of a trace, all together and by class.
 struct Totals {
     launches: usize,
     ms: f64,
@@ -73,7 +71,6 @@ impl Totals {
         }
     }
 
-    /// What part of the time each class takes.
     fn class_shares(&self) -> [f64; 3] {
         self.class_ms.map(|ms| ms / self.ms)
     }

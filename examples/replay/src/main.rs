@@ -45,7 +45,8 @@ struct Options {
     /// Orion kernel file or Pillion trace.
     #[arg(long, value_name = "FILE", required_unless_present = "calibrated")]
     trace: Option<PathBuf>,
-    /// Measure how long synthetic kernels run on this GPU, write the calibrated trace into this folder, and exit.
+    /// Measure how long synthetic kernels run on this GPU, write the calibrated trace into this
+    /// folder, and exit.
     #[arg(long, value_name = "FOLDER", conflicts_with = "calibrated")]
     calibrate: Option<PathBuf>,
     /// Replay the trace that --calibrate has written into this folder.
@@ -54,8 +55,8 @@ struct Options {
     /// Print the PTX of the synthetic kernels, and exit.
     #[arg(long, conflicts_with_all = ["calibrate", "calibrated"])]
     print_ptx: bool,
-    /// When requests arrive: closed (the next one when the last has completed), poisson, uniform, or a file
-    /// (JSON list of gaps in seconds, DISB workload JSON, or one time in seconds per line).
+    /// When requests arrive: closed (the next one when the last has completed), poisson, uniform,
+    /// or a file (JSON list of gaps in seconds, DISB workload JSON, or one time in seconds per line).
     #[arg(long, default_value = "closed", value_name = "KIND|FILE")]
     arrivals: String,
     /// Requests per second for poisson and uniform.
@@ -84,7 +85,8 @@ struct Options {
     /// Launch a check kernel after every N-th launch; 0 for none.
     #[arg(long, default_value_t = 50, value_name = "N")]
     check_every: usize,
-    /// Also create the streams that cuDNN and cuBLAS create (16 non-blocking, 1 blocking), and do not use them.
+    /// Also create the streams that cuDNN and cuBLAS create (16 non-blocking, 1 blocking), and do
+    /// not use them.
     #[arg(long)]
     library_streams: bool,
     /// Print `ready` when everything is loaded, and start when stdin has a line or ends, so that

@@ -40,7 +40,6 @@ pub(crate) enum Kind {
     Mixed,
 }
 
-/// The kernel-dependent parts of a kernel's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) entry: String,

@@ -21,7 +21,6 @@ pub(crate) struct Report {
     p99_ms: Option<f64>,
     max_ms: Option<f64>,
     mean_ms: Option<f64>,
-    /// Latency of each request in order, ms.
     latencies_ms: Vec<f64>,
     /// When the replay began, ns of the clock.
     started_ns: u64,

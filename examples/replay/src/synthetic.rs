@@ -102,7 +102,6 @@ impl Synthetic {
         Ok(this)
     }
 
-    /// The kernel that checks that no launch is lost.
     pub(crate) fn check_kernel(&self) -> CUfunction {
         self.check
     }
@@ -212,7 +211,6 @@ impl Synthetic {
         self.resident(index)
     }
 
-    /// Blocks of a kernel that fit on an SM.
     fn resident(&self, index: usize) -> Result<u32> {
         let kernel = &self.kernels[index];
         let threads = i32::try_from(kernel.body.threads)?;

@@ -56,7 +56,6 @@ static FOUND: Found = Found::new();
 struct Found {
     /// Whether an attaching thread gets a signal when its parent ends. Later, the helper attaches.
     falls_with_parent: AtomicBool,
-    /// Known kernels, once read.
     kernels: OnceLock<Option<Known>>,
 }
 

@@ -38,10 +38,8 @@ const BLIND: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It will report the daemon's end.
     WillTell,
     Over,
-    /// It cannot report the end.
     Nothing,
 }
 

@@ -178,7 +178,6 @@ fn program() -> Option<String> {
 /// Documented by NVIDIA ("Multi-Process Service", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE).
 const SM_SHARE_ENV: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
-/// The share in percent, if it is less than all.
 fn sm_share(text: &str) -> Option<f32> {
     let share: f32 = text.trim().parse().ok()?;
     (share > 0.0 && share < 100.0).then_some(share)

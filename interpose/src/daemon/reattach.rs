@@ -166,7 +166,6 @@ impl Watch {
     }
 }
 
-/// Has the helper woken at the daemon's end, if possible.
 fn listen_for_end(client: &'static Client) -> Option<DisconnectWatcher> {
     if client.clock.is_virtual() {
         return None;

@@ -60,7 +60,6 @@ impl Holders {
         }
     }
 
-    /// The process exits: keeps the helpers out for good.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
     }

@@ -20,9 +20,7 @@ pub(crate) use notes::Way;
 pub(super) static SEEN: Seen = Seen::new();
 
 pub(super) struct Seen {
-    /// The doors through which each entry point was obtained, as bits.
     pub(super) doors_of: [AtomicU8; ENTRY_POINT_COUNT],
-    /// Names that the driver has and our table lacks.
     pub(super) unknown: Unknown,
     pub(super) counts: Counts,
     #[cfg(not(shim))]

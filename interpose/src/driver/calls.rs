@@ -199,7 +199,6 @@ pub(crate) fn query_stream(stream: CUstream) -> CUresult {
     call!(cuStreamQuery(stream => CUstream))
 }
 
-/// Creates a stream for the application, storing it at `to`.
 pub(crate) fn create_stream(to: *mut CUstream, flags: c_uint, priority: c_int) -> CUresult {
     call!(cuStreamCreateWithPriority(
         to => *mut CUstream,
@@ -373,7 +372,6 @@ pub(crate) fn library_kernel_count(library: CUlibrary) -> Result<u32, CUresult> 
     checked(result, count)
 }
 
-/// Registers per thread and static shared memory per block.
 pub(crate) fn function_needs(function: CUfunction) -> Option<(u32, u32)> {
     let ask = |attribute| {
         let mut value: c_int = 0;

@@ -20,10 +20,8 @@ pub(super) struct Libraries {
 }
 
 const KINDS: usize = Library::ALL.len();
-/// Operator functions that we call ourselves.
 pub(super) const OPERATOR_HELPERS: usize = 6;
 pub(super) const NVML_FUNCTIONS: usize = 11;
-/// NVML functions that we call ourselves.
 pub(super) const NVML_HELPERS: usize = 3;
 
 impl Libraries {
@@ -109,7 +107,6 @@ impl CallSites {
         None
     }
 
-    /// Keeps a site's binding, if there is room.
     pub(super) fn keep(&self, key: u64, to: NonNull<c_void>) {
         for place in probes(key) {
             let Some((known, bound)) = self.keys.get(place).zip(self.bound.get(place)) else {

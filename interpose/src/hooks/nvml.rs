@@ -92,7 +92,6 @@ fn own_processes(device: Device) -> Option<Vec<u32>> {
 
 struct Asker {
     config: &'static Config,
-    /// The device's UUID, in NVML's and the driver's format.
     uuid: String,
 }
 

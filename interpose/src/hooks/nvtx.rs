@@ -57,7 +57,6 @@ const HANDLE: usize = 4;
 /// Result of `nvtxRangePush` and `nvtxRangePop` without a tool that counts levels
 /// (`NVTX_NO_PUSH_POP_TRACKING`).
 const NOT_TRACKED: c_int = -2;
-/// A range that is no request.
 const NO_RANGE: u64 = 0;
 
 thread_local! {
@@ -143,7 +142,6 @@ fn of_domain(domain: *mut c_void) -> Patterns {
     }
 }
 
-/// The patterns of `among` that match a range of that name.
 #[inline]
 fn of_name(name: impl Name, among: Patterns) -> Patterns {
     which(among, |pattern| pattern.has_range(name.bytes()))

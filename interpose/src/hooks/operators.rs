@@ -62,7 +62,6 @@ struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum StreamOf {
-    /// The stream set for a library handle.
     Handle(*mut c_void),
     Given(*mut c_void),
 }
@@ -174,7 +173,6 @@ fn settle(prepared: &Prepared, launches: u64, status: c_int) {
     }
 }
 
-/// Launches of this process that were seen, including captured ones.
 fn launches_of_process() -> u64 {
     let counted = process::clients().map(|client| {
         let page = &client.page;

@@ -59,7 +59,6 @@ pub(crate) struct Cost {
     pub(crate) collectives: u64,
 }
 
-/// The displayed name of a graph with that many kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphName(pub(crate) u64);
 
@@ -341,7 +340,6 @@ impl Graphs {
         });
     }
 
-    /// Replaces the parts of an executable; `None` forgets it.
     fn change(
         &self,
         exec: CUgraphExec,

@@ -71,7 +71,6 @@ pub(crate) struct Known {
     /// name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the maximum.
     pub(crate) kernel: Kernel,
     pub(crate) is_profiled: bool,
-    /// Whether the duration was observed.
     pub(crate) is_learnt: bool,
     pub(crate) is_collective: bool,
 }
@@ -121,7 +120,6 @@ pub(crate) struct Kernels {
     shapes: Shapes,
     generation: AtomicU32,
     unknown: Unknown,
-    /// The record, in a process that is recorded.
     record: SetOnce<Record>,
 }
 
@@ -228,7 +226,6 @@ impl Kernels {
         })
     }
 
-    /// Identity and name of everything that a client launched.
     pub(crate) fn named(&self, client: &Client) -> impl Iterator<Item = (u64, Name)> {
         self.of_client(client).map(|(name, place, _, learnt)| {
             let (generation, _) = learnt.taken.read();
@@ -554,7 +551,6 @@ impl Kernels {
 pub(crate) struct Profiled<'a> {
     pub(crate) name: &'a str,
     pub(crate) shape: Shape,
-    /// The operator in which it was launched, if that matters.
     pub(crate) operator: Option<Operator>,
     /// Per thread; 0 if the driver did not say.
     pub(crate) registers: u32,
@@ -583,10 +579,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// How well the profile knows a launch.
 struct Told {
     quality: Match,
-    /// The operator by which it was found.
     operator: Option<Operator>,
     estimated: Option<Estimate>,
 }

@@ -287,7 +287,6 @@ impl LabelIndex {
         LABELS.of(self).map(|label| label.operator())
     }
 
-    /// Whether it is a label, and not forgotten.
     pub(crate) fn is_kept(self) -> bool {
         LABELS.of(self).is_some()
     }

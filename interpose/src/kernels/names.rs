@@ -48,7 +48,6 @@ impl Names {
         unsafe { kept.as_ref() }.map(AsRef::as_ref)
     }
 
-    /// The name at a place; stores `name` there if the place is free.
     fn text_or_keep(&self, place: NameIndex, name: &str) -> Option<&str> {
         if let Some(text) = self.text(place) {
             return Some(text);

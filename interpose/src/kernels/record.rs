@@ -63,7 +63,6 @@ pub(crate) struct Record {
     /// By entry, and by the place of a graph's number modulo [`GRAPHS_MAX`].
     dues: Box<[Due]>,
     graph_dues: Box<[Due]>,
-    /// Not read yet.
     pub(crate) pairs: Pairs,
     pub(crate) reading: TryLock,
     adding: TryLock,

@@ -85,7 +85,6 @@ pub(crate) struct Config {
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
     pub(crate) panic_at: Option<usize>,
-    /// Errors in the values, a line each.
     pub(crate) complaints: Vec<String>,
 }
 

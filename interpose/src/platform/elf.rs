@@ -85,7 +85,6 @@ fn own_headers() -> (usize, &'static [libc::Elf64_Phdr]) {
     (file as usize, headers)
 }
 
-/// Whether a loaded segment covers offset `at` of the library.
 fn is_loaded(segment: &libc::Elf64_Phdr, at: usize) -> bool {
     let from = segment.p_vaddr as usize;
     segment.p_type == libc::PT_LOAD && (from..from + segment.p_memsz as usize).contains(&at)

@@ -8,7 +8,6 @@ pub(crate) static INHERITED: Inherited = Inherited::new();
 
 /// See [`INHERITED`]. Each field belongs to the module that it names.
 pub(crate) struct Inherited {
-    /// The most detailed level that is logged ([`crate::platform::log`]).
     pub(super) log_level: AtomicU8,
     /// Whether the library is switched off; 0: not read yet ([`crate::platform::config`]).
     pub(super) switch: AtomicU8,

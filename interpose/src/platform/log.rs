@@ -48,7 +48,6 @@ pub(crate) fn is_said(level: Level) -> bool {
     level as u8 <= INHERITED.log_level.load(Ordering::Relaxed)
 }
 
-/// Logs one line, if `level` is enabled.
 pub(crate) fn say(level: Level, text: fmt::Arguments<'_>) {
     if !is_said(level) {
         return;

@@ -10,7 +10,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 /// Input, output, error.
 const STANDARD: usize = 3;
 
-/// Occupies those of the three that are closed, until dropped.
 #[derive(Debug)]
 pub(crate) struct Occupied {
     _placeholders: Vec<OwnedFd>,

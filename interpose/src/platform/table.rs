@@ -46,7 +46,6 @@ impl<const N: usize> Keys<N> {
         self.search(key).0
     }
 
-    /// The place of a key, and how many places were tried.
     #[inline]
     fn search(&self, key: u64) -> (Option<usize>, usize) {
         for (place, tried) in Self::probes(key).zip(1..) {
@@ -140,7 +139,6 @@ impl<const N: usize> Keys<N> {
         }
     }
 
-    /// Removes a key. Returns its former place.
     pub(crate) fn remove(&self, key: u64) -> Option<usize> {
         let place = self.find(key)?;
         self.places

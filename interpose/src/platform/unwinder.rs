@@ -110,7 +110,6 @@ macro_rules! unwinder {
     };
 }
 
-/// Offset of a function's address in [`LOADER`].
 const fn offset_of(place: Place) -> usize {
     core::mem::offset_of!(Loader, unwinder) + place as usize * size_of::<AtomicPtr<c_void>>()
 }

@@ -11,7 +11,6 @@ use protocol::batches::{Batches, KINDS};
 
 use crate::platform::sys::locked;
 
-/// A function of the program, called when another batch is wanted.
 pub(crate) type OnBatch = unsafe extern "C" fn(data: *mut c_void, batch: u32);
 
 #[derive(Default)]

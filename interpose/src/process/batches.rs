@@ -26,7 +26,6 @@ pub(crate) fn set_range(kind: u32, least: u32, most: u32, step: u32) -> bool {
     is_kept
 }
 
-/// The wanted batch for that kind, if any.
 #[inline]
 pub(crate) fn wanted(kind: u32) -> Option<u32> {
     tuned().find_map(|client| client.page.told.batches.wanted(kind))
@@ -55,7 +54,6 @@ pub(crate) fn poll(client: &Client) {
     }
 }
 
-/// The clients that can have a wanted batch.
 #[inline]
 fn tuned() -> impl Iterator<Item = &'static Client> {
     clients().filter(|client| client.is_high_priority())

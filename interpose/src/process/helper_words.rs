@@ -8,7 +8,6 @@ pub(crate) struct Words {
     /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is
     /// rung. Own cache line: launches read it, and the helper writes the others.
     pub(crate) asleep: CachePadded<AtomicU64>,
-    /// The helper is in the driver, or about to be.
     pub(crate) in_driver: CachePadded<AtomicBool>,
     /// Best-effort launches are to be logged for the helper. On a line that is hardly ever written.
     pub(crate) is_learning: CachePadded<AtomicBool>,

@@ -21,7 +21,6 @@ use crate::process::{Client, clients};
 pub(crate) struct Beginning {
     /// Time of arrival on the shared clock; 0: now.
     pub(crate) arrived_ns: u64,
-    /// The kind of request, as the program numbers kinds.
     pub(crate) kind: u32,
     /// Number of inputs; 0: not stated.
     pub(crate) batch: u32,
@@ -71,7 +70,6 @@ pub(crate) fn begin(beginning: &Beginning) -> u64 {
     id
 }
 
-/// Ends a request. Returns whether it was open.
 #[inline]
 pub(crate) fn end(id: u64, ending: Ending) -> bool {
     let Some(client) = marked().find(|client| client.requests.end(id)) else {
@@ -109,7 +107,6 @@ pub(crate) fn iteration() -> bool {
     is_counted
 }
 
-/// The clients whose daemons receive marks.
 #[inline]
 fn marked() -> impl Iterator<Item = &'static Client> {
     clients().filter(|client| client.is_high_priority())

@@ -26,9 +26,7 @@ pub(crate) struct Notes {
     /// Until when to poll for the answer, ns; 0: do not poll.
     late_until_ns: AtomicU64,
     late_look_ns: AtomicU64,
-    /// Whether a daemon was given the notebook.
     are_read: AtomicBool,
-    /// Whether a daemon has answered with what is kept.
     is_answered: AtomicBool,
     kept: OnceLock<&'static ProfileIndex>,
     program: OnceLock<Option<String>>,

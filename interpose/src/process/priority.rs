@@ -41,7 +41,6 @@ pub(crate) fn may_be_why(result: CUresult) -> bool {
     matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_SUPPORTED)
 }
 
-/// A device's range, with the mapping of both classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Priorities {
     least: i32,

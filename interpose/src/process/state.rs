@@ -20,7 +20,6 @@ use crate::process::thread::ThisThread;
 
 /// A client. At most one per device, for the life of the process; daemons come and go.
 pub(crate) struct Client {
-    /// The part shared with daemons.
     pub(crate) shared: client::Client,
     pub(crate) index: u32,
     pub(crate) device: CUdevice,
@@ -28,14 +27,12 @@ pub(crate) struct Client {
     pub(crate) uuid: String,
     /// Where a daemon may listen, the likeliest first.
     pub(crate) sought: Vec<PathBuf>,
-    /// The address of the last daemon that accepted it.
     pub(crate) socket: Mutex<PathBuf>,
     pub(crate) helper: Words,
     /// Known kernels: from the process's profile, and kept from earlier runs.
     pub(crate) known: Current<ProfileIndex>,
     pub(crate) gpu: Gpu,
     pub(crate) notes: Notes,
-    /// Whether launches are recorded ([`crate::kernels::record`]).
     pub(crate) is_recording: bool,
     pub(crate) priorities: Option<Priorities>,
     /// The priority of high-priority launches on default streams, if this driver supports it.

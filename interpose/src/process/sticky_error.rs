@@ -6,7 +6,6 @@ use client::ending;
 
 use crate::process::Client;
 
-/// A call of the application has failed.
 #[cold]
 pub(crate) fn handle_failure(client: Option<&Client>, result: CUresult) {
     if let Some(client) = client.filter(|_| result.is_sticky()) {

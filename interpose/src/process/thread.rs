@@ -18,7 +18,6 @@ pub(crate) struct ThisThread {
 }
 
 impl ThisThread {
-    /// For the client with that index.
     #[inline]
     pub(crate) fn of(client: u32) -> Self {
         Self { client }

@@ -26,7 +26,6 @@ impl Captures {
         )
     }
 
-    /// Notes a capture. Returns whether there was room.
     pub(crate) fn begin(&self, stream: u64, context: u64) -> bool {
         let free = self.0.iter().find(|place| {
             // Relaxed, here and below: one thread begins and ends the capture of a stream, and the

@@ -78,7 +78,6 @@ impl Wait {
     }
 }
 
-/// Everything up to the mark is complete.
 pub(crate) fn handle_reached(mark: Mark) {
     reached(mark, u64::MAX);
 }

@@ -180,7 +180,6 @@ impl Functions {
         })
     }
 
-    /// Whether its version fits a driver of that major version.
     fn check_version(&self, driver_major: u32) -> Result<(), Cupti> {
         let mut version = 0;
         // SAFETY: room for the number.
@@ -202,7 +201,6 @@ impl Functions {
     }
 }
 
-/// The major CUDA version of a version of CUPTI's interface.
 fn major_of(version: u32) -> u32 {
     match version {
         VERSION_MAJOR.. => version / VERSION_MAJOR,

@@ -87,7 +87,6 @@ pub(crate) struct Learner {
     streams: Vec<Stream>,
     graphs: Generations,
     shares: Shares,
-    /// Whether anything learnt is unpublished.
     is_untold: bool,
     tell_ns: u64,
     is_unnoted: bool,
@@ -314,7 +313,6 @@ fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
     }
 }
 
-/// The generation of each number that has taught something.
 #[derive(Default)]
 struct Generations {
     /// By index in `policy::durations`.

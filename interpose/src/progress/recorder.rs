@@ -250,7 +250,6 @@ pub(crate) fn end(
     }
 }
 
-/// Counts the kernels of a launched graph. Returns their entries.
 fn count_graph(client: &Client, record: &Record, exec: CUgraphExec) -> Vec<EntryIndex> {
     record.note(Why::Graphs, 1);
     let mut numbers = None;
@@ -274,7 +273,6 @@ fn count_graph(client: &Client, record: &Record, exec: CUgraphExec) -> Vec<Entry
     entries
 }
 
-/// Counts streams of a device beyond the first.
 fn note_stream(client: &Client, record: &Record, slot: Option<u32>) {
     if let Some(slot) = slot
         && record.pairs.is_further_stream(client.index, slot)
@@ -419,7 +417,6 @@ fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
     was_any
 }
 
-/// Reads a launch; returns it if it is not over.
 fn try_read(record: &Record, pair: &Pair, waiting: Waiting) -> Option<Waiting> {
     let (start, end) = (event(pair.start), event(pair.end));
     let elapsed = || match driver::elapsed_ms(start, end) {
@@ -488,7 +485,6 @@ fn share(record: &Record, entries: &[EntryIndex], ns: f32) {
     }
 }
 
-/// Two timing events, made in the current context.
 fn new_pair(context: Handle) -> Result<Pair, CUresult> {
     let start = driver::new_timing_event()?;
     let end = driver::new_timing_event().inspect_err(|_| {

@@ -114,7 +114,6 @@ impl Slot {
         self.launched.life.drain();
     }
 
-    /// Makes the caller the thread that frees a draining slot.
     pub(crate) fn try_claim(&self) -> bool {
         self.launched.life.try_claim()
     }

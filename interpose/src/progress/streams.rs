@@ -428,7 +428,6 @@ impl Streams {
     }
 }
 
-/// The owner of a stream; `None` if unknown, or not settled yet.
 fn owner_of(stream: Stream) -> Option<Owner> {
     let context = match stream {
         Stream::Created(handle) if CONTEXTS.only().is_none() => {

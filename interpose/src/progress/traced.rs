@@ -63,7 +63,6 @@ fn stream_of(client: &Client, place: Place) -> u32 {
     }
 }
 
-/// A copy, to or from the host or within the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copying {
     pub(crate) stream: Stream,

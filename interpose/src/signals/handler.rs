@@ -276,7 +276,6 @@ fn goes_on(info: &libc::siginfo_t) -> bool {
     is_own(info) && !is_senders || is_sending && !guard::is_outside()
 }
 
-/// Whether this process has sent it.
 fn is_own(info: &libc::siginfo_t) -> bool {
     // SAFETY: a signal sent by a process has the sender's id.
     info.si_code == libc::SI_USER && unsafe { info.si_pid() } == process_id()

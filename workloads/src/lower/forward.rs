@@ -7,7 +7,6 @@ use crate::work::{Family, Matrix, Stream};
 /// Arrays of the larger size that move where four positions are of one.
 pub(super) const UPSAMPLE_ARRAYS: f64 = 1.25;
 
-/// Adds the kernels of a layer.
 pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
     let is_training = mode.is_training();
     match *layer {

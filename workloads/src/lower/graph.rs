@@ -39,7 +39,6 @@ pub(super) fn sum_rows(list: &mut List, rows: f64, columns: f64, sums: f64) {
     list.pass("index_add", Family::Norm, rows * columns, 3.0, 1.0);
 }
 
-/// The cosine of each pair of rows of two arrays.
 pub(super) fn similarity(list: &mut List, rows: f64, columns: f64) {
     list.pass("row_norms", Family::Reduce, rows * columns, 1.0, 2.0);
     list.product("gemm_similarity", [1.0, rows, rows, columns]);

@@ -12,7 +12,6 @@ const VOCABULARY: f64 = 33_278.0;
 const WIDTH: f64 = 650.0;
 const DEPTH: usize = 2;
 
-/// The model on so many sequences side by side.
 pub(crate) fn word_model(batch: u32) -> Network {
     let sequences = f64::from(batch);
     let rows = sequences * f64::from(STEPS);

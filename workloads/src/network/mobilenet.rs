@@ -18,7 +18,6 @@ const HEAD: u32 = 1280;
 /// Classes of ImageNet.
 const CLASSES: f64 = 1000.0;
 
-/// The network at width 1.
 pub(crate) fn mobilenetv2(batch: u32) -> Network {
     let mut builder = Builder {
         layers: Vec::new(),
@@ -65,7 +64,6 @@ impl Builder {
         self.layers.push(Layer::BatchNorm(self.images));
     }
 
-    /// The same with one filter for each channel.
     fn depthwise(&mut self, stride: u32) {
         let layer = self.layer(self.images.channels, 3, stride);
         self.layers.push(Layer::Depthwise(layer));

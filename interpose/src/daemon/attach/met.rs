@@ -9,10 +9,8 @@ pub(crate) struct Met {
     pub(super) socket: PathBuf,
     pub(super) number: u64,
     pub(super) class: JobClass,
-    /// Whether it keeps what is learnt of kernels.
     pub(super) keeps: bool,
     pub(super) kernels: usize,
-    /// Whether it is the client's first daemon.
     pub(crate) is_first: bool,
 }
 

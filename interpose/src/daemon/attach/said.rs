@@ -21,7 +21,6 @@ pub(super) fn class(config: &Config, class: JobClass, socket: &Path) {
     }
 }
 
-/// Logs that the daemon does not know latency targets.
 pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
     if let Some(slo) = config.slo.filter(|_| !is_known) {
         let socket = socket.display();
@@ -34,7 +33,6 @@ pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
     }
 }
 
-/// Logs that the daemon does not know caps.
 pub(super) fn cap(config: &Config, is_known: bool, socket: &Path) {
     if let Some(cap) = config.cap.filter(|_| !is_known) {
         let socket = socket.display();

@@ -79,7 +79,6 @@ pub(super) struct Window {
     began: Seen,
 }
 
-/// What had been launched and learnt at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     /// On all streams together.
@@ -116,13 +115,11 @@ impl Window {
         self.began = seen;
     }
 
-    /// Skips a window, as nothing is to be learnt.
     fn skip(&mut self, now_ns: u64, seen: Seen) {
         self.next_ns = now_ns + WINDOW_EVERY_NS;
         self.ended = seen;
     }
 
-    /// Ends a window, and sets length and begin of the next.
     fn end(&mut self, now_ns: u64, seen: Seen) {
         let began = self.began;
         let is_in_vain = seen.issued != began.issued && seen.taught.0 == began.taught.0;

@@ -24,7 +24,6 @@ impl Way {
 
 pub(in crate::dispatch) struct Notes {
     opened: AtomicUsize,
-    /// Libraries counted at the daemons.
     counted: AtomicUsize,
     is_said: AtomicBool,
     notes: [Note; NAMES_MAX],
@@ -53,7 +52,6 @@ impl Notes {
         self.opened.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether any is to be logged.
     pub(in crate::dispatch) fn are_any_noted(&self) -> bool {
         self.notes.iter().any(Note::is_noted)
     }
@@ -64,7 +62,6 @@ impl Notes {
         noted.map(|(way, name)| (!self.is_said.swap(true, Ordering::Relaxed), way, name))
     }
 
-    /// How many were opened since the last call.
     pub(in crate::dispatch) fn take_uncounted(&self) -> u64 {
         let opened = self.opened.load(Ordering::Relaxed);
         let before = self.counted.fetch_max(opened, Ordering::Relaxed);

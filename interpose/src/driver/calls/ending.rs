@@ -7,7 +7,6 @@ use abi::types::{CUresult, CUstream};
 use crate::driver::real;
 use crate::platform::sys;
 
-/// All functions that a helper thread calls.
 const OF_HELPERS: [usize; 13] = [
     abi::id::cuThreadExchangeStreamCaptureMode,
     abi::id::cuCtxSetCurrent,

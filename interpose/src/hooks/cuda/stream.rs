@@ -211,7 +211,6 @@ fn expect(client: Option<&Client>, flags: c_uint) {
     }
 }
 
-/// The priority of a stream for which `asked` was requested.
 fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
     let client = client?;
     let range = client.priorities?;

@@ -298,7 +298,6 @@ unsafe fn show_own(device: Device, count: *mut c_uint, list: *mut c_void, entry_
     unsafe { *count = kept as c_uint };
 }
 
-/// Bytes of an entry of the third version's lists.
 fn process_v3_bytes() -> usize {
     let is_other = driver_version().is_some_and(|version| has_longer_entries(&version));
     if is_other {

@@ -63,7 +63,6 @@ fn named(index: usize) -> Label {
     )
 }
 
-/// The letter of a `cublasOperation_t`.
 fn letter(operation: c_int) -> u8 {
     match operation {
         0 => b'n',

@@ -136,7 +136,6 @@ fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
         .or_else(by_name)
 }
 
-/// A look-up's result, unless it is our own.
 fn ours_excepted(index: usize, found: NonNull<c_void>) -> Option<NonNull<c_void>> {
     let ours = [hooks::export_of(index), hooks::hook_of(index)];
     (!ours.contains(&Some(found.as_ptr()))).then_some(found)
@@ -230,7 +229,6 @@ fn find_in(opened: &Opened, index: usize, symbol: &CStr) -> Option<NonNull<c_voi
     ours_excepted(index, opened.find(symbol)?)
 }
 
-/// File names of a kind of library, newest first.
 struct FileNames {
     stem: &'static str,
     version: u8,

@@ -8,7 +8,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A launch's number for the learner ([`crate::progress::learner`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Number {
     /// Kernels and shapes from 1, then graphs; 0: none.

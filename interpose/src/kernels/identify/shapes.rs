@@ -13,13 +13,11 @@ use crate::platform::memo::{Found, Memo, NOTE_BITS};
 /// which it launches some hundred at a time.
 pub(super) const SHAPES_MAX: usize = 1 << 15;
 
-/// What is launched, apart from the shape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct What {
     pub(super) identity: IdentityIndex,
     /// Index of the client, and so of the device: its SMs hold other numbers of blocks.
     pub(super) device: u32,
-    /// The operator, if that matters.
     pub(super) label: LabelIndex,
 }
 

@@ -39,7 +39,6 @@ impl Unknown {
         }
     }
 
-    /// Notes the first sight of a kernel and shape of unknown duration.
     pub(super) fn note(&self, identity: Option<Identity>, shape: &Shape) {
         let Some(Identity { name, .. }) = identity else {
             return;
@@ -62,7 +61,6 @@ impl Unknown {
 }
 
 impl Kernels {
-    /// Counts a launch of kernels whose duration no profile has.
     #[cold]
     pub(crate) fn handle_unknown(&self, client: &Client, kernels: u64) {
         client.page.count(Counter::UnknownKernels, kernels);

@@ -96,7 +96,6 @@ impl Told {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Whether CUPTI times the kernels, so that they need no events.
     pub(crate) fn is_timing(&self) -> bool {
         self.is_on.load(Ordering::Acquire) && !self.is_lost.load(Ordering::Relaxed)
     }

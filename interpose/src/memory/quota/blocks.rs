@@ -64,7 +64,6 @@ impl Blocks {
         self.insert(key, account, kind, bytes, None);
     }
 
-    /// Notes an allocation from a pool, which itself is charged.
     pub(crate) fn keep_of_pool(
         &self,
         address: CUdeviceptr,

@@ -25,7 +25,6 @@ struct Memory {
 struct Table {
     /// By our own number: a handle may be reused while its memory is still mapped.
     memories: BTreeMap<u64, Memory>,
-    /// The number of a handle's memory.
     handles: BTreeMap<u64, u64>,
     /// Mappings by address: length, and number of the memory.
     mappings: BTreeMap<u64, (u64, u64)>,
@@ -36,7 +35,6 @@ struct Table {
 #[derive(Default)]
 pub(crate) struct Taken {
     name: Option<(u64, u64)>,
-    /// The mappings that are removed: address, length, memory.
     mappings: Vec<(u64, u64, u64)>,
 }
 

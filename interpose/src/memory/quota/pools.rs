@@ -74,7 +74,6 @@ const ALONE_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Draw {
     source: Source,
     bytes: u64,
-    /// Whether it is counted while it is in the driver.
     is_counted: bool,
     /// The advance charge; `None`: refused.
     beforehand: Option<u64>,

@@ -27,7 +27,6 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
-    /// Reads the variables; appends errors to `complaints`.
     pub(super) fn read(
         variable: &impl Fn(&str) -> Option<OsString>,
         complaints: &mut Vec<String>,

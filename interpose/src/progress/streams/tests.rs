@@ -13,7 +13,6 @@ const OWNER: Owner = Owner {
     is_blocking: true,
 };
 
-/// A slot for the stream; `None` if it overflows.
 fn place(streams: &Streams, stream: Stream) -> Option<u32> {
     streams.make(stream, OWNER)
 }
