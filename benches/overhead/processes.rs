@@ -71,7 +71,8 @@ impl Processors {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// No device: launches succeed at once; event calls take so many ns, with a lock of launches.
+    /// No device: launches succeed at once; event calls take so many ns, holding the lock of
+    /// launches.
     Null { event_ns: u64 },
     /// The software GPU, in real time.
     Served,

@@ -17,7 +17,7 @@ pub fn is_supervised(page: &ClientPage, now_ns: u64) -> bool {
     u64::from(page.seen_to_until_s.load(Ordering::SeqCst)) > now_ns / 1_000_000_000
 }
 
-/// Reports that drain time is over with work in flight. A request from the daemon stays.
+/// Reports to the supervisor that drain time is over with work in flight. A daemon's request stays.
 pub fn tell_overdue(page: &ClientPage) {
     let (order, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
     let _ = page.stop.compare_exchange(0, STOP_OVERDUE, order, relaxed);

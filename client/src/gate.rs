@@ -63,7 +63,7 @@ impl Grant {
 /// bell: the daemon no longer serves this process; its connection ended with no thread waiting.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// Longest sleep in a job long held for a fault. Signals between two sleeps are missed: be rare.
+/// Longest sleep in a job long held for a fault: rare sleeps, as signals between two are missed.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// A daemon that held the job for a fault counts as gone only after this silence since its last

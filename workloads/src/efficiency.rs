@@ -39,7 +39,8 @@ pub(crate) const fn of_algorithm(algorithm: Algorithm) -> MatrixEfficiency {
 }
 
 /// Share of the matrix units' peak relative to [`MatrixEfficiency::share`]. An assumption: none of
-/// the traces has launches on matrix units. NVIDIA's reach 60 to 70 % of peak on large ones.
+/// the traces has launches on matrix units. NVIDIA's libraries reach 60 to 70 % of their peak on
+/// large products.
 pub(crate) const MATRIX_UNITS_SHARE: f64 = 0.7;
 
 pub(crate) struct StreamEfficiency {

@@ -48,7 +48,8 @@ mod said;
 
 pub(crate) use met::Met;
 
-/// Longest wait for an answer. A daemon's own thread answers in 100 us; after 1 s it is stopped.
+/// Longest wait for an answer. A daemon answers in 100 us, from its own thread; one that takes 1 s
+/// is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 static FOUND: Found = Found::new();

@@ -1,4 +1,5 @@
-//! The helper threads, one per client: they find out what has completed.
+//! The helper threads, one per client: they find out what has completed when the application does
+//! not ask.
 //!
 //! *Best-effort, while gated*: the helper learns of completion as [`crate::progress::sight`] allows
 //! for each stream. At most one event of ours is outstanding in a stream; its first poll comes

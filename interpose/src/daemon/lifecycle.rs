@@ -17,7 +17,8 @@
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and the helper threads are
 //! missing. If no handler ran for the fork, the child finds the page of [`mod@phase`] cleared. A
-//! child of another process goes its own way from Virgin; before that no lock is taken.
+//! child of another process goes its own way from Virgin; before that no lock is taken, which
+//! another thread could hold.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;

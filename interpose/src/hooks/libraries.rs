@@ -1,5 +1,6 @@
 //! Hooked libraries besides the driver: cuBLAS, cuBLASLt and cuDNN ([`crate::hooks::operators`]),
-//! and NVML ([`crate::hooks::nvml`]). Tables of atomics, read without a lock.
+//! and NVML ([`crate::hooks::nvml`]). Tables of atomics, written on discovery and read without a
+//! lock.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};

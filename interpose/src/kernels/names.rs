@@ -1,5 +1,6 @@
 //! Names of kernels, each kept once, for good. PyTorch obtains tens of thousands of functions, many
-//! of them repeatedly, so a name is kept by its text: the application's modules bound their number.
+//! of them repeatedly, so a name is kept by its text: the contents of the application's modules
+//! bound their number.
 
 #![expect(unsafe_code, reason = "shares what is kept for good by its address")]
 

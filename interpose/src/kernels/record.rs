@@ -273,7 +273,7 @@ impl Record {
         self.told.get().is_some_and(told::Told::is_timing)
     }
 
-    /// Whether events are to time an entry: CUPTI has not, and cannot tell the operator.
+    /// Whether events are to time an entry: CUPTI has not, and is off or cannot tell the operator.
     pub(crate) fn wants_events(&self, index: EntryIndex) -> bool {
         let Some(entry) = self.entry(index) else {
             return false;

@@ -1,5 +1,6 @@
 //! Whether this process is dying of a signal ([`crate::signals::handler`]). If so, nothing is
-//! launched, and a thread that reaches the guard or the gate stops. Not in the shim.
+//! launched, and a thread that reaches the guard or the gate stops. Not in the shim: it handles no
+//! signals.
 
 #[cfg(not(shim))]
 use core::ffi::c_int;

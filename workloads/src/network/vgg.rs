@@ -1,5 +1,6 @@
 //! VGG-16 and VGG-19: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
-//! Image Recognition", 2015, Table 1, columns D and E; without normalisation (torchvision).
+//! Image Recognition", 2015, Table 1, columns D and E; without normalisation, as torchvision's
+//! `vgg16` and `vgg19`.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 

@@ -1,5 +1,6 @@
 //! Copies of two and three dimensions and in batches, counted by their descriptors. A descriptor is
-//! read once the driver has read it. Directions that the driver finds out are "other".
+//! read once the driver has read it. For unified memory the driver finds out the direction: "other"
+//! here.
 
 use core::ffi::{c_ulonglong, c_void};
 use core::slice;
