@@ -1,5 +1,5 @@
-//! `cargo bench -p pillion-benches --bench predict`: what a prediction of how fast a job will be
-//! costs, and what learning from a job costs, in processor time of one thread.
+//! `cargo bench -p pillion-benches --bench predict`: the cost of predicting how fast a job will be,
+//! and of learning from a job, in processor time of one thread.
 //!
 //! | rows | what |
 //! |---|---|
@@ -163,7 +163,7 @@ fn learners(samples: &[Sample], passes: usize) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// What calls took, with two readings of the clock.
+/// The times of calls, with two readings of the clock.
 #[derive(Default)]
 struct Times {
     all_ns: Vec<u64>,

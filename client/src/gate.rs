@@ -315,7 +315,7 @@ pub struct Hold {
     what: Held,
 }
 
-/// What waits at the gate.
+/// The kind of operation that waits at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// A launch, until a lease lets it go.

@@ -21,7 +21,7 @@ pub const LAUNCHES: usize = 256;
 pub struct Launch {
     /// The mark after the launch in its stream's count; never 0.
     pub mark: u64,
-    /// What the launch added to that count, ns: the low 32 bits.
+    /// The launch's addition to that count, ns: the low 32 bits.
     pub cost_ns: u32,
     /// Number of its kernel, as in `kernels`; 0: none.
     pub kernel: u16,

@@ -1,7 +1,7 @@
-//! A stream's progress: what was launched on it, and what of that is complete. A *mark* is a
-//! position in a stream's count of launches. A high-priority client numbers its launches: its marks
-//! are sequence numbers. A best-effort client adds up expected durations: its marks are sums of ns.
-//! Marks are private to the process; the daemon receives records ([`crate::announce`]) or sums
+//! A stream's progress: its launches, and which of them are complete. A *mark* is a position in a
+//! stream's count of launches. A high-priority client numbers its launches: its marks are sequence
+//! numbers. A best-effort client adds up expected durations: its marks are sums of ns. Marks are
+//! private to the process; the daemon receives records ([`crate::announce`]) or sums
 //! ([`crate::completion`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -168,7 +168,7 @@ impl<L: PartialEq> Reconnect<L> {
     }
 
     /// Handles a failed attempt; `by` listened there before the attempt. Returns whether to log it.
-    /// That no daemon is there, or is about to be, is expected; any other failure is logged once.
+    /// An absent daemon, or one about to start, is expected; any other failure is logged once.
     pub fn handle_failure(&mut self, failure: Failure, by: Option<L>, now_ns: u64) -> bool {
         let is_unanswered = failure == Failure::Unanswered;
         let is_refused = failure == Failure::Refused;

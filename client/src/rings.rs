@@ -28,7 +28,7 @@ pub trait Thread {
     fn prepare_to_write<T>(&self, line: *const T);
 }
 
-/// What a thread has claimed: a ring of its own, the shared one if none was left, or nothing yet.
+/// A thread's claim: a ring of its own, the shared one if none was left, or nothing yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed(u32);
 

@@ -14,7 +14,7 @@
 
 use protocol::sync::{AtomicU32, Ordering};
 
-/// What a slot is used for now.
+/// The present use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No stream.
@@ -98,7 +98,7 @@ impl SlotState {
     }
 }
 
-/// What an event's state means while no thread uses it.
+/// The meaning of an event's state while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Not recorded, or reached.

@@ -51,7 +51,7 @@ impl Slot {
         self.life.free();
     }
 
-    /// What the thread does that destroys the stream. The driver accepts the event, or not.
+    /// The part of the thread that destroys the stream. The driver accepts the event, or not.
     fn destroy(&self, is_recorded: bool) {
         self.life.end();
         while !self.event.try_take(Rest::Idle) && !self.event.try_take(Rest::Pending) {

@@ -143,7 +143,7 @@ impl LayerCounts {
 enum Features {
     /// Tokens, nodes, users: no image.
     Rows,
-    /// What a convolution left.
+    /// The output of a convolution.
     Images,
     /// One row for each image.
     Flat,

@@ -1,4 +1,4 @@
-//! What share of a device's peaks kernels reach, and what they cost beyond that. Fitted by hand to
+//! The share of a device's peaks that kernels reach, and their cost beyond that. Fitted by hand to
 //! ResNet-50 (inference of 4, training of 32) and BERT (large, inference of 2; base, training of 8)
 //! as Orion recorded them on a V100 in single precision; the figures in parentheses are recorded
 //! launches that show them. Times are as recorded there; on other devices they are kept, as they
@@ -7,7 +7,7 @@
 use crate::work::{Algorithm, Family};
 
 pub(crate) struct MatrixEfficiency {
-    /// What a launch costs before and after its arithmetic, ns.
+    /// The cost of a launch before and after its arithmetic, ns.
     pub(crate) launch_ns: f64,
     /// Steps of k that each block spends on starting and ending.
     pub(crate) steps_extra: f64,
@@ -44,7 +44,7 @@ pub(crate) const fn of_algorithm(algorithm: Algorithm) -> MatrixEfficiency {
 pub(crate) const MATRIX_UNITS_SHARE: f64 = 0.7;
 
 pub(crate) struct StreamEfficiency {
-    /// What a launch costs beside its traffic, ns.
+    /// The cost of a launch beside its traffic, ns.
     pub(crate) launch_ns: f64,
     /// Shortest launch, ns.
     pub(crate) least_ns: f64,

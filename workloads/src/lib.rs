@@ -70,7 +70,7 @@ impl Precision {
 pub struct Workload {
     /// Its name, as `pillion workload` takes it.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A description in one line.
     pub about: &'static str,
     /// Batch if none is asked for.
     pub batch_default: u32,
@@ -87,7 +87,7 @@ pub enum Error {
     /// No workload has that name.
     #[error("unknown workload {name:?}{hint}; known workloads: {known}")]
     UnknownWorkload {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The known name that was probably meant, as a question; empty if none is near.
         hint: String,
@@ -97,7 +97,7 @@ pub enum Error {
     /// A batch of that size is not possible.
     #[error("batch {batch}: expected 1 to {BATCH_MAX}")]
     Batch {
-        /// What was asked for.
+        /// The requested batch.
         batch: u32,
     },
     /// The device has no matrix units for the precision.

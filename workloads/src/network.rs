@@ -72,13 +72,13 @@ impl Images {
         self.positions() * f64::from(self.channels)
     }
 
-    /// What a filter that is padded to keep the size leaves at a stride.
+    /// The outputs, at a stride, of a filter that is padded to keep the size.
     pub(crate) fn at_stride(self, stride: u32) -> Self {
         let size = self.size.div_ceil(stride);
         Self { size, ..self }
     }
 
-    /// What a window that stays inside the images leaves at a stride.
+    /// The outputs, at a stride, of a window that stays inside the images.
     pub(crate) fn inside(self, window: u32, stride: u32) -> Self {
         let size = (self.size - window) / stride + 1;
         Self { size, ..self }
@@ -238,7 +238,7 @@ pub(crate) enum Layer {
     Dropout { elements: f64 },
     /// Looks rows up in a table.
     Embedding { rows: f64, columns: f64, table: f64 },
-    /// What each node of a graph gets along its edges, and itself.
+    /// The sum that each node of a graph gets along its edges, and itself.
     Aggregate(Graph),
     /// Adds each of `rows` to one of `sums`.
     SumPool { rows: f64, columns: f64, sums: f64 },

@@ -104,7 +104,7 @@ pub(crate) fn trace_kernel(kernel: &Kernel, device: &Device, precision: Precisio
         compute_demand: 0.0,
         bandwidth_demand: 0.0,
     };
-    // Blocks of this size fit on an SM of every device of the table; a test says so.
+    // Blocks of this size fit on an SM of every device of the table (tested).
     let waves = shape.waves(device).unwrap_or(1).max(1);
     shape.block_ns = ((duration_ns + waves / 2) / waves).max(1);
     let sm_needed = shape.sm_needed(device).unwrap_or(1).min(SM_NEEDED_MAX);
@@ -217,8 +217,8 @@ fn tiling(
     }
 }
 
-/// Winograd's kernel fills the device whatever the sizes; what it loses is the rounding up of
-/// output tiles of 2 x 2 to multiples of 128.
+/// Winograd's kernel fills the device whatever the sizes; its loss is the rounding up of output
+/// tiles of 2 x 2 to multiples of 128.
 fn winograd(matrix: &Matrix, device: &Device, reached: f64) -> Tiling {
     let tiles = (matrix.batch * matrix.m / 4.0).ceil();
     let padded = (tiles / WINOGRAD_TILES).ceil() * WINOGRAD_TILES;

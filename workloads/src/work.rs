@@ -1,4 +1,4 @@
-//! What one kernel does: its arithmetic, the numbers it moves, and how it is cut into blocks.
+//! The work of one kernel: its arithmetic, the numbers it moves, and how it is cut into blocks.
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kernel {

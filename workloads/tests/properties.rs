@@ -1,4 +1,4 @@
-//! What holds for every workload, batch, device and precision.
+//! Properties of every workload, batch, device and precision.
 
 use proptest::prelude::*;
 

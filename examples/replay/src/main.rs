@@ -55,7 +55,7 @@ struct Options {
     /// Print the PTX of the synthetic kernels, and exit.
     #[arg(long, conflicts_with_all = ["calibrate", "calibrated"])]
     print_ptx: bool,
-    /// When requests arrive: closed (the next one when the last has completed), poisson, uniform, or
+    /// When requests arrive: closed (the next when the last has completed), poisson, uniform, or
     /// a file (JSON list of gaps in seconds, DISB workload JSON, or one time in seconds per line).
     #[arg(long, default_value = "closed", value_name = "KIND|FILE")]
     arrivals: String,

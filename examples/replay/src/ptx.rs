@@ -32,7 +32,7 @@ use std::fmt::Write as _;
 
 use profiler::{ResourceClass, Trace, TraceKernel};
 
-/// What a kernel spends its time with.
+/// The kind of work that takes a kernel its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Compute,

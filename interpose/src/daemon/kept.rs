@@ -1,9 +1,9 @@
-//! What is kept of earlier runs, and the notebook for what this run learns. Once a daemon has
-//! accepted the process, the process asks for what it keeps of the program, on a separate
-//! connection (`protocol::hello::Request::Learnt`). The answer is a profile. It serves as the job's
-//! profile if there is none, or else adds the kernels that the job's profile lacks. A best-effort
-//! process sends its notebook along; the learner writes to it ([`crate::progress::learner`]), and
-//! the daemon reads it when the connection ends.
+//! The durations kept of earlier runs, and the notebook for those that this run learns. Once a
+//! daemon has accepted the process, the process asks for what it keeps of the program, on a
+//! separate connection (`protocol::hello::Request::Learnt`). The answer is a profile. It serves as
+//! the job's profile if there is none, or else adds the kernels that the job's profile lacks. A
+//! best-effort process sends its notebook along; the learner writes to it
+//! ([`crate::progress::learner`]), and the daemon reads it when the connection ends.
 //!
 //! The daemon answers within a millisecond, unless its disk is slow. After [`PATIENCE`] the process
 //! goes on with what it has. The daemon has the notebook all the same, and the helper polls for the

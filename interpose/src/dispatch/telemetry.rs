@@ -1,8 +1,8 @@
-//! What this process obtains and calls, for users who look for bypassed calls. Each entry point
-//! that the program obtains is noted once, with its door. Each call of a hook is counted by family
-//! ([`abi::Category`]), except launches, which are counted anyway and must not pay for it. Counts
-//! stay here until the process attaches; then they go to the first client's page, and `pillion
-//! status` shows them. `PILLION_LOG=debug` logs them on attach and at the end.
+//! The entry points that this process obtains and calls, for users in search of bypassed calls.
+//! Each entry point that the program obtains is noted once, with its door. Each call of a hook is
+//! counted by family ([`abi::Category`]), except launches, which are counted anyway and must not
+//! pay for it. Counts stay here until the process attaches; then they go to the first client's
+//! page, and `pillion status` shows them. `PILLION_LOG=debug` logs them on attach and at the end.
 
 use core::ffi::CStr;
 use core::fmt::Write as _;

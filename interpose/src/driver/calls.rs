@@ -82,7 +82,7 @@ pub(crate) fn current_device() -> Result<CUdevice, CUresult> {
     checked(result, device)
 }
 
-/// Whether a device's primary context is alive; true if the driver does not say.
+/// Whether a device's primary context is alive; true if the driver does not report it.
 pub(crate) fn is_primary_context_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     let result = call!(cuDevicePrimaryCtxGetState(
@@ -114,7 +114,7 @@ pub(crate) fn device_uuid(device: CUdevice) -> Result<CUuuid, CUresult> {
     checked(result, uuid)
 }
 
-/// A device's name; empty if the driver does not say.
+/// A device's name; empty if the driver does not report it.
 pub(crate) fn device_name(device: CUdevice) -> String {
     /// Buffer size (`NVML_DEVICE_NAME_V2_BUFFER_SIZE` is 96).
     const NAME_BYTES: usize = 256;
@@ -141,7 +141,7 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) 
     value.filter(|_| result == CUresult::SUCCESS)
 }
 
-/// Whether contexts share a device by MPS; `None` from older drivers, which do not say.
+/// Whether contexts share a device by MPS; `None` from older drivers, which do not report it.
 pub(crate) fn is_on_mps(device: CUdevice) -> Option<bool> {
     let mut value: c_int = 0;
     let result = call!(cuDeviceGetAttribute(
@@ -188,7 +188,7 @@ pub(crate) fn set_stream_priority(stream: CUstream, priority: c_int) -> CUresult
     ))
 }
 
-/// Whether the legacy stream orders it (`CU_STREAM_DEFAULT`). True if the driver does not say.
+/// Whether the legacy stream orders it (`CU_STREAM_DEFAULT`). True if the driver reports nothing.
 pub(crate) fn is_blocking(stream: CUstream) -> bool {
     let mut flags: c_uint = 0;
     let result = call!(cuStreamGetFlags(stream => CUstream, &raw mut flags => *mut c_uint));
@@ -408,7 +408,7 @@ fn needs(ask: impl Fn(CUfunction_attribute) -> Result<c_int, CUresult>) -> Optio
     ))
 }
 
-/// Blocks of a function that fit on an SM at once; `None` if none fits, or the driver does not say.
+/// Blocks of a function that fit on an SM at once; `None` if none fits, or none is reported.
 pub(crate) fn blocks_per_sm(function: CUfunction, threads: u32, shared_bytes: u32) -> Option<u32> {
     let mut blocks: c_int = 0;
     let threads = c_int::try_from(threads).ok()?;
@@ -422,7 +422,7 @@ pub(crate) fn blocks_per_sm(function: CUfunction, threads: u32, shared_bytes: u3
     u32::try_from(blocks).ok().filter(|&blocks| blocks > 0)
 }
 
-/// A graph's nodes; `None` if there are more than `count_max` or the driver does not say.
+/// A graph's nodes; `None` if there are more than `count_max` or the driver does not report it.
 pub(crate) fn graph_nodes(graph: CUgraph, count_max: usize) -> Option<Vec<CUgraphNode>> {
     let mut count = 0;
     let asked = call!(cuGraphGetNodes(

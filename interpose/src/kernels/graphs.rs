@@ -1,6 +1,6 @@
-//! What executable graphs cost: a launch of one is one launch with the sum of its kernels. The sum
-//! is made when a graph is instantiated, from the nodes that the driver lists, and read without a
-//! lock at each launch. Each node's cost is kept, and the sum in a form from which a node can be
+//! The cost of executable graphs: a launch of one is one launch with the sum of its kernels. The
+//! sum is made when a graph is instantiated, from the nodes that the driver lists, and read without
+//! a lock at each launch. Each node's cost is kept, and the sum in a form from which a node can be
 //! subtracted again ([`Totals`]): a change of one node of n takes log n steps, of all nodes n log
 //! n. An executable that is not in the table, because it was replaced or its creation was not seen,
 //! is launched as an unknown kernel.
@@ -503,7 +503,7 @@ impl Sum {
     }
 }
 
-/// A graph's nodes with their costs; `None` if there are too many or the driver does not say.
+/// A graph's nodes with their costs; `None` if there are too many or the driver does not report it.
 pub(crate) fn parts_of(client: &Client, graph: CUgraph) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     add_parts(client, graph, 0, &mut parts)?;

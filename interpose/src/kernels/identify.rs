@@ -67,7 +67,8 @@ pub(crate) struct Known {
     pub(crate) id: u64,
     /// As `id`, for the learner, also of graphs ([`crate::progress::learner`]).
     pub(crate) number: Number,
-    /// What the gate needs. For an unknown kernel: the class estimated from its call's sizes or its
+    /// The kernel for the gate. For an unknown kernel: the class estimated from its call's sizes or
+    /// its
     /// name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the maximum.
     pub(crate) kernel: Kernel,
     pub(crate) is_profiled: bool,
@@ -83,7 +84,7 @@ impl Known {
     }
 }
 
-/// What profile, driver and name say of a launch on first sight of its shape.
+/// A launch by profile, driver and name, on first sight of its shape.
 #[derive(Clone, Copy, Debug)]
 struct Judged {
     kernel: Kernel,
@@ -552,9 +553,9 @@ pub(crate) struct Profiled<'a> {
     pub(crate) name: &'a str,
     pub(crate) shape: Shape,
     pub(crate) operator: Option<Operator>,
-    /// Per thread; 0 if the driver did not say.
+    /// Per thread; 0 if the driver did not report it.
     pub(crate) registers: u32,
-    /// Static shared memory per block; 0 if the driver did not say.
+    /// Static shared memory per block; 0 if the driver did not report it.
     pub(crate) static_shared_bytes: u32,
     /// SMs that hold all its blocks at once.
     pub(crate) sm_needed: u32,

@@ -59,9 +59,9 @@ impl File {
     }
 }
 
-/// What a caller would find without our own exports. First, the next definition after ours in the
-/// whole program. With `RTLD_DEFAULT` otherwise, the definition in the caller's library or its
-/// dependencies: that is how a library opened with `RTLD_LOCAL` finds what it brings along.
+/// The symbol that a caller would find without our own exports. First, the next definition after
+/// ours in the whole program. With `RTLD_DEFAULT` otherwise, the definition in the caller's library
+/// or its dependencies: that is how a library opened with `RTLD_LOCAL` finds what it brings along.
 /// `look_up` asks libc with another handle.
 pub(crate) fn past_us(
     handle: *mut c_void,

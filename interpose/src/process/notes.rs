@@ -1,7 +1,7 @@
 //! Where a client notes what it learns of kernels, for the program's next start. The notebook is
 //! memory of this process, which the daemon reads ([`protocol::notebook`]). A connection on which
-//! nothing is sent tells the daemon of this process's end. Nothing is noted where the system allows
-//! no memory file, or no daemon keeps notes.
+//! nothing is sent shows the daemon this process's end. Nothing is noted where the system allows no
+//! memory file, or no daemon keeps notes.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
@@ -111,7 +111,7 @@ impl Notes {
         let _ = self.kept.set(kept);
     }
 
-    /// What was kept of earlier runs, without the contents of the job's profile.
+    /// The knowledge kept of earlier runs, without the contents of the job's profile.
     pub(crate) fn kept(&self) -> Option<&'static ProfileIndex> {
         self.kept.get().copied()
     }

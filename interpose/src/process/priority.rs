@@ -1,6 +1,6 @@
-//! Stream priorities: what the application asks for, and what it gets. The device has a range of
-//! priorities, where the greater priority is the lower number (0 to -5 on most). Between jobs
-//! high-priority must win whatever the applications ask for; inside a job the order that the
+//! Stream priorities: those that the application asks for, and those that it gets. The device has a
+//! range of priorities, where the greater priority is the lower number (0 to -5 on most). Between
+//! jobs high-priority must win whatever the applications ask for; inside a job the order that the
 //! application asked for must stay. So the range is cut in two: high-priority jobs get the greater
 //! half (and the middle, where there is one), best-effort jobs the lesser. In each half the default
 //! is the least, the level above it the next, and so on: PyTorch asks for 0 and -1 and gets two

@@ -23,7 +23,7 @@ pub(crate) struct Client {
     pub(crate) shared: client::Client,
     pub(crate) index: u32,
     pub(crate) device: CUdevice,
-    /// The device's identity as daemons know it; empty if the driver does not say.
+    /// The device's identity as daemons know it; empty if the driver does not report it.
     pub(crate) uuid: String,
     /// Where a daemon may listen, the likeliest first.
     pub(crate) sought: Vec<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) requests: OpenRequests,
     #[cfg(not(shim))]
     pub(crate) on_batch: Handlers,
-    /// Whether MPS shares the device, if this driver says so.
+    /// Whether MPS shares the device, if this driver reports it.
     pub(crate) is_on_mps: Option<bool>,
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     mark: Mark,
-    /// When it began, on the client's clock, ns; `u64::MAX`: it says nothing about durations.
+    /// When it began, on the client's clock, ns; `u64::MAX`: it shows nothing about durations.
     began_ns: u64,
 }
 

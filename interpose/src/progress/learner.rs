@@ -394,7 +394,7 @@ fn is_alone(client: &Client, epoch: u64) -> bool {
     }
 }
 
-/// What is learnt at a place; `None` for 0, and for what is no longer kept.
+/// The knowledge about a place; `None` for 0, and for a place no longer kept.
 fn learnt_of(place: u16) -> Option<Learnt<'static>> {
     KERNELS.learnt(place).or_else(|| GRAPHS.learnt(place))
 }

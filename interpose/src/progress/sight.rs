@@ -41,7 +41,7 @@ use crate::progress::streams::STREAMS;
 /// behind them. A queue takes about 1 000; operations that hooks do not see need room as well.
 const OPERATIONS_MAX: u32 = 512;
 
-/// What decides besides the kind of the stream.
+/// The circumstances that decide besides the kind of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around {
     pub(crate) is_high_priority: bool,

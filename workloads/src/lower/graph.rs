@@ -6,7 +6,7 @@ use super::backward::products;
 use crate::network::Graph;
 use crate::work::Family;
 
-/// What each node gets from its neighbours, and (1 + e) times itself.
+/// The sum that each node gets from its neighbours, and (1 + e) times itself.
 pub(super) fn aggregate(list: &mut List, graph: &Graph) {
     let &Graph {
         edges,

@@ -17,7 +17,7 @@ const CHANNELS: [u32; 5] = [64, 128, 256, 512, 1024];
 const DEPTHS: [u32; 4] = [3, 6, 9, 3];
 const HEAD_DEPTH: u32 = 3;
 
-/// What a yaml file multiplies these by, in hundredths (`width_multiple`, `depth_multiple`).
+/// The factors of a yaml file for these, in hundredths (`width_multiple`, `depth_multiple`).
 #[derive(Clone, Copy)]
 struct Scale {
     width: u32,

@@ -32,7 +32,7 @@ pub(super) struct Watched {
     /// The mark up to which everything may be complete without an event that shows it: work charged
     /// before the last event was recorded and counted after may have preceded the event.
     may_be_complete: u64,
-    /// What was issued when the stream was last queried and was not idle.
+    /// The work issued when the stream was last queried and was not idle.
     not_idle: u64,
     ask_ns: u64,
 }
@@ -254,7 +254,7 @@ impl Helper {
         });
         match reach.unwrap_or(Reach::Unknown) {
             Reach::Reached(mark) => {
-                // A wait of the application says nothing about when to poll.
+                // A wait of the application shows nothing about when to poll.
                 if slot.completed() < mark {
                     self.handle_look(index, now_ns, true);
                 }

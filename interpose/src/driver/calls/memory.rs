@@ -16,11 +16,11 @@ use crate::platform::sys;
 pub(crate) struct PoolBytes {
     pub(crate) reserved: u64,
     pub(crate) used: u64,
-    /// What it keeps reserved when nothing is allocated.
+    /// Bytes that it keeps reserved when nothing is allocated.
     pub(crate) threshold: u64,
 }
 
-/// A pool's bytes; `None` where the driver does not say.
+/// A pool's bytes; `None` where the driver does not report it.
 pub(crate) fn pool_bytes(pool: u64) -> Option<PoolBytes> {
     let ask = |attribute| {
         let mut value = 0_u64;

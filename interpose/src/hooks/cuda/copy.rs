@@ -19,7 +19,7 @@ use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::traced::Copying;
 
-/// Defines a copy: one whose return says nothing about its stream (`on`), one in stream order
+/// Defines a copy: one whose return shows nothing about its stream (`on`), one in stream order
 /// (`in`), or one whose return shows that it is done (`waits for`). `$bytes` is its size.
 macro_rules! copy {
     (

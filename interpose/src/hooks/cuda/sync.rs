@@ -1,4 +1,4 @@
-//! Events and waits: what the application itself learns about completion.
+//! Events and waits, by which the application itself learns about completion.
 
 use core::ffi::c_uint;
 

@@ -26,9 +26,9 @@ impl IdentityIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) name: NameIndex,
-    /// Per thread; 0 if the driver did not say.
+    /// Per thread; 0 if the driver did not report it.
     pub(super) registers: u32,
-    /// Static, per block; 0 if the driver did not say.
+    /// Static, per block; 0 if the driver did not report it.
     pub(super) shared_bytes: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What was learnt of a number: its observed duration, and the generation that it belongs to. A
+//! The knowledge about a number: its observed duration, and the generation that it belongs to. A
 //! number is a place in a table. A kernel's place is given to another kernel when the table is full
 //! and the first one was not used lately ([`crate::platform::memo`]). A graph's place is reused in
 //! the same way, or when the graph is destroyed, and changes its meaning when its nodes change.

@@ -31,7 +31,7 @@ struct Table {
     last: u64,
 }
 
-/// What an imminent call removes; [`Physical::handle_taken`] must follow.
+/// The name and mappings that an imminent call removes; [`Physical::handle_taken`] must follow.
 #[derive(Default)]
 pub(crate) struct Taken {
     name: Option<(u64, u64)>,

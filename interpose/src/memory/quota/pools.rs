@@ -361,7 +361,7 @@ impl Pools {
         if result != CUresult::SUCCESS {
             return;
         }
-        // If the driver did not say, our live bytes are as good.
+        // If the driver did not report it, our live bytes are as good.
         let had = had.unwrap_or(PoolBytes {
             reserved: entry.charged,
             used: entry.live,

@@ -246,7 +246,7 @@ mod tests {
     fn an_event_that_was_never_seen_pending_tells_nothing_of_how_long_it_was_at_least() {
         let mut rig = Rig::new();
         let mark = rig.launch(1_000 * US, 7);
-        // Behind a later launch, not this one: it says nothing of this one.
+        // Behind a later launch, not this one: it shows nothing of this one.
         rig.stream.not_yet = (mark + 1, 5_990 * US);
         rig.look(6_010 * US, mark, true);
         assert_eq!(rig.learnt_us(), 0);
