@@ -68,8 +68,8 @@ pub(crate) struct Known {
     /// As `id`, for the learner, also of graphs ([`crate::progress::learner`]).
     pub(crate) number: Number,
     /// The kernel for the gate. For an unknown kernel: the class estimated from its call's sizes or
-    /// its
-    /// name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the maximum.
+    /// its name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the
+    /// maximum.
     pub(crate) kernel: Kernel,
     pub(crate) is_profiled: bool,
     pub(crate) is_learnt: bool,
