@@ -220,8 +220,9 @@ pub(crate) fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
 fn write_macro(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(
         code,
-        "/// Calls the macro named with a group for each call of `OPERATORS`, in its order: index, symbol, the form in\n\
-         /// which its work is stated, what states it, and its parameters as they cross the binary interface.\n\
+        "/// Calls the macro named with a group for each call of `OPERATORS`, in its order:\n\
+         /// index, symbol, the form in which its work is stated, the source of it, and its parameters as\n\
+         /// they cross the binary interface.\n\
          #[macro_export]\n\
          macro_rules! for_each_operator {{\n\
          \x20   ($($callback:ident)::+) => {{ $($callback)::+! {{"

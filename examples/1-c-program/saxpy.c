@@ -1,9 +1,8 @@
 /* y = a x + y on the GPU, through the CUDA driver API.
  *
- * Written from the public API so that no CUDA toolkit is needed to compile it: with one, include <cuda.h> instead of the
- * declarations below. The module is a text of the software GPU, which has `saxpy` in every such module. On an NVIDIA
- * GPU put PTX or a cubin there.
- */
+ * Written from the public API so that no CUDA toolkit is needed to compile it: with one, include
+ * <cuda.h> instead of the declarations below. The module is a text of the software GPU, which has
+ * `saxpy` in every such module. On an NVIDIA GPU put PTX or a cubin there. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

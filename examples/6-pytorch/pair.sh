@@ -3,8 +3,8 @@
 #
 #   examples/6-pytorch/pair.sh PYTHON [REQUESTS]
 #
-# PYTHON is an interpreter that has PyTorch. PILLION_BIN is the folder of the programs (default: target/release beside
-# this folder).
+# PYTHON is an interpreter that has PyTorch. PILLION_BIN is the folder of the programs (default:
+# target/release beside this folder).
 set -euo pipefail
 if [ $# -eq 0 ]; then
   sed -n '2,7s/^# \{0,1\}//p' "$0"

@@ -29,7 +29,8 @@ class _Api(ctypes.Structure):
         ("iteration", ctypes.CFUNCTYPE(ctypes.c_int)),
         ("batch_range", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)),
         ("batch_wanted", ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)),
-        # It would call Python from a thread of the library: ask batch_wanted before each batch instead.
+        # It would call Python from a thread of the library: ask batch_wanted before each batch
+        # instead.
         ("on_batch", ctypes.c_void_p),
     ]
 
@@ -109,7 +110,8 @@ def _main(batches=50, every_us=1000):
     call("cuCtxSetCurrent", context)
     least, most, step, batch = 2, 8, 2, 4
     call("cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(4 * most * _WORDS))
-    # Half a second from the arrival on, within which the daemon may choose the batch (its [tuner], pillion run --slo 500ms).
+    # Half a second from the arrival on, within which the daemon may choose the batch (its [tuner],
+    # pillion run --slo 500ms).
     slo(0, 500_000_000)
     batch_range(0, least, most, step)
     marked = 0

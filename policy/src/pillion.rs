@@ -94,7 +94,7 @@ use crate::{JobTerms, Snapshot};
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     name: "pillion",
-    about: "as much best-effort work as high-priority requests can afford, by their measured time",
+    about: "as much best-effort work as high-priority requests can afford, as measured",
     settings: Settings::Own(|| Policy::Pillion(PillionParams::default())),
 };
 

@@ -464,7 +464,7 @@ impl Gpu {
             ended.extend(runs.drain(..).map(|run| {
                 (
                     run.stream,
-                    run.started_ns.expect("what has ended has started"),
+                    run.started_ns.expect("a kernel that ended has started"),
                 )
             }));
             if ended.is_empty() && self.stirred.is_empty() {

@@ -20,16 +20,19 @@ from suite.site import ROOT, attending
 
 HP_NS_MAX = 80.0
 HP_PCT_MAX, BE_PCT_MAX = 1.0, 3.0
-# Processes for each call and state; sets of three processes for each program, how often one is told to work, and for how long.
+# Processes for each call and state; sets of three processes for each program, how often one is told
+# to work, and for how long.
 PROCESSES, PROCESSES_QUICK = 5, 1
 SETS, SETS_QUICK = 2, 1
 ROUNDS, ROUNDS_QUICK, ROUND_S, ROUND_QUICK_S = 5, 3, 3.0, 1.0
-# What a program is taken to need of the device: where there is room, the processes of all programs start side by side.
+# What a program is taken to need of the device: where there is room, the processes of all programs
+# start side by side.
 BYTES_MAX = 8 << 30
 READY_S, LATE_S = 90.0, 30.0
 # Share of the launches that may have waited at the gate: a median does not see so few.
 HELD_MAX = 0.05
-# Each state of a process: its class, and whether a best-effort job's leases are gated by a high-priority client.
+# Each state of a process: its class, and whether a best-effort job's leases are gated by a
+# high-priority client.
 STATES = (("bare", None), ("unattached", None), ("high-priority", "high-priority"), ("best-effort in lease", "best-effort"))
 PROGRAM_STATES = {"bare": None, "high-priority": "high-priority", "best-effort": "best-effort"}
 
@@ -109,7 +112,8 @@ def one_process(part, daemon, call, state, klass, index):
 def end_to_end(part, jobs, index, rounds_of):
     """The time per request or step of some programs, without Pillion and in each class, in turn: a row for each round of three."""
     seconds = min(part.seconds, ROUND_QUICK_S if part.quick else ROUND_S)
-    # The high-priority process, idle while the best-effort one works, is what that one needs leases for.
+    # The high-priority process, idle while the best-effort one works, is what that one needs leases
+    # for.
     with part.site.daemon("timeslice") as daemon, contextlib.ExitStack() as stack:
         children = {(job["name"], state): stack.enter_context(torch_jobs.start(
             part.site, job, "timeslice", daemon, klass, f"{job['name']}-{state}-{index}", seconds=seconds))

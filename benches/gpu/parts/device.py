@@ -15,7 +15,8 @@ from suite.part import main
 from suite.process import Child, Failed
 
 OTHER_US, PERCENTAGES = 1000, (100, 50, 25)
-# A kernel on n of N SMs takes N/n times as long; by how much it may differ, and how much longer it may take beside others.
+# A kernel on n of N SMs takes N/n times as long; by how much it may differ, and how much longer it
+# may take beside others.
 SHARE_ERROR_MAX, BESIDE_MAX = 0.05, 1.05
 
 

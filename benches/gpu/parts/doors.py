@@ -20,8 +20,8 @@ from suite.process import Failed, side_by_side
 from suite.site import ROOT
 
 LISTED = re.compile(r"in all, (hooked|the driver's own), (?:by )?([^:]+): ?(.+)$")
-# How the names of entry points begin that launch or take memory of the device: what CUDA 11.7 to 13.5 have, and how a
-# newer one would call its own.
+# How the names of entry points begin that launch or take memory of the device: what CUDA 11.7 to
+# 13.5 have, and how a newer one would call its own.
 LAUNCHES_OR_ALLOCATES = re.compile(
     r"cu(Launch|GraphLaunch|MemAlloc|MemCreate|MemPoolCreate|Array3?D?Create|MipmappedArrayCreate|GraphInstantiate)")
 PROGRAMS = (

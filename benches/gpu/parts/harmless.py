@@ -21,8 +21,8 @@ from suite.part import CUT_OFF, main
 from suite.process import Failed, run, side_by_side
 from suite.site import ROOT, SUITE, attending
 
-# (name, arguments of net.py or the program's file, environment); those with a star are run with --quick, too. What takes longest
-# comes first: several run at a time, and so none is left over.
+# (name, arguments of net.py or the program's file, environment); those with a star are run with
+# --quick, too. What takes longest comes first: several run at a time, and so none is left over.
 PROGRAMS = (
     ("*compiled", {"network": "mlp", "task": "infer", "variant": "compile"}, {}),
     ("*jax", "jax_work.py", {}),
@@ -46,8 +46,9 @@ BARE, BARE_QUICK, BARE_MORE = 3, 2, 3
 HANGS_S = 120.0
 # Runs at a time, and what one is taken to need of the device.
 MOST_AT_ONCE, BYTES_MAX = 12, 4 << 30
-# What libraries take of the device past PyTorch's allocator (workspaces of cuBLAS and cuDNN), and what the driver takes for a
-# context and its modules, which NVML counts and no account of allocations does: at most, MiB.
+# What libraries take of the device past PyTorch's allocator (workspaces of cuBLAS and cuDNN), and
+# what the driver takes for a context and its modules, which NVML counts and no account of
+# allocations does: at most, MiB.
 LIBRARIES_MIB_MAX, CONTEXT_MIB_MAX = 512, 1024
 
 
@@ -73,8 +74,9 @@ def measure(part):
             open_.discard(name)
             part.write("ended", CUT_OFF)
 
-    # Best-effort runs need leases, so an idle high-priority client is there. They come last: a kernel at a time beside high-priority work
-    # and a dozen other contexts that take turns, they would take minutes.
+    # Best-effort runs need leases, so an idle high-priority client is there. They come last: a
+    # kernel at a time beside high-priority work and a dozen other contexts that take turns, they
+    # would take minutes.
     with part.site.daemon("timeslice") as daemon, attending(part.site, daemon):
         roles = {name: roles_of(part, what) for name, (what, _) in wanted.items()}
         runs = {name: {} for name in wanted}

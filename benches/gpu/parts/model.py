@@ -19,7 +19,8 @@ from suite.process import Failed, run
 
 # The simulator's name for each mode that was measured.
 POLICY = {"mps": "mps", "mps+priority": "mps-priority", "mps+pillion": "pillion", "timeslice": "none", "timeslice+pillion": "pillion"}
-# Of what a class of kernels takes of the device, as Orion measured it; the profile of a trace does not say.
+# Of what a class of kernels takes of the device, as Orion measured it; the profile of a trace does
+# not say.
 DEMANDS = {"compute": (0.89, 0.20), "memory": (0.14, 0.80), "unknown": (0.5, 0.4)}
 SEED = 1
 # Columns of the device table (devices/gpus.csv).

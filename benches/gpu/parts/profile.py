@@ -19,7 +19,8 @@ from suite.part import main
 from suite.process import Failed, run
 
 STEPS, TIMED_S = 10, 2.0
-# Kernels that ncu measures, with every metric or with those that say a class; what it may take, and the least that it needs.
+# Kernels that ncu measures, with every metric or with those that say a class; what it may take, and
+# the least that it needs.
 NCU, NCU_QUICK = (60, "full"), (10, "basic")
 NCU_S, NCU_LEAST_S = 150, 20
 READY_S = 120.0

@@ -25,7 +25,8 @@ LOADS, ARRIVALS = (0.2, 0.5), ("poisson", "bursts")
 SLOWDOWN_MPS_MAX = {0.2: 1.10, 0.5: 1.20}
 SLOWDOWN_TIMESLICE_MAX = {0.2: 1.25}
 BE_SHARE_MIN = 0.45
-# Other policies, and switches of `pillion`'s own (with MPS, if it is there): in a full run, at the first load.
+# Other policies, and switches of `pillion`'s own (with MPS, if it is there): in a full run, at the
+# first load.
 POLICIES = ("orion", "temporal", "launch-gate", "none")
 SWITCHES = ("feedback", "beside", "kernel_pairs", "gap_prediction", "learnt_pace", "learnt_durations", "block_priority")
 SOLO_RUNS, SOLO_RUNS_QUICK = 3, 2
@@ -38,7 +39,8 @@ BLOCKS_PER_SM = 8
 # A program that is not ready after so long, or says nothing for so long after its time, hangs.
 READY_S, LATE_S = 90.0, 30.0
 CLASSES = {"hp": "high-priority", "be": "best-effort"}
-# Name, whether the jobs run under Pillion, lines of its policy, of the best-effort job's environment, what the high-priority job asks of it.
+# Name, whether the jobs run under Pillion, lines of its policy, of the best-effort job's
+# environment, what the high-priority job asks of it.
 BARE, CLIENT_PRIORITY = ("", False, "", {}, ()), ("+priority", False, "", {"CUDA_MPS_CLIENT_PRIORITY": "1"}, ())
 PILLION = ("+pillion", True, "", {}, ())
 # With requests that are marked, by the NVTX ranges of net.py: the default target, and a far one.

@@ -20,7 +20,8 @@ from suite.process import Child, Failed
 
 TIMES, TIMES_QUICK = 50, 3
 CONTROLS, CONTROLS_QUICK = 20, 2
-# p99 while jobs are ended over that while they end by themselves: what `share` allows between a job alone and beside another.
+# p99 while jobs are ended over that while they end by themselves: what `share` allows between a job
+# alone and beside another.
 SLOWDOWN_MAX = 1.25
 RATE, SHORT_US, LONG_US = 100, 100, 10_000
 # So long a best-effort process launches before it is ended, and so long it may take to die.

@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from suite.part import main
 from suite.process import Child, Failed
 
-# Hardware queues of a context, as CUDA_DEVICE_MAX_CONNECTIONS has them: the driver's own number, and one.
+# Hardware queues of a context, as CUDA_DEVICE_MAX_CONNECTIONS has them: the driver's own number,
+# and one.
 CONNECTIONS = (None, "1")
 
 

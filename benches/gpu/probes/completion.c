@@ -1,10 +1,12 @@
-/* completion: when the host learns that a kernel has ended, by event and by a word that the GPU writes, and what each costs.
+/* completion: when the host learns that a kernel has ended, by event and by a word that the GPU
+ * writes, and what each costs.
  *
  *   --ptx FILE  --rounds N
  *
- * A kernel of 200 us is followed by one that writes a number into the host's memory: when the host sees that is the reference.
- * Behind it stands an event, which is queried from then on, or a cuStreamWriteValue64, whose word is read from then on.
- * Then launches are timed while nobody, a thread that queries an event, or a thread that reads a word looks every 5 us. */
+ * A kernel of 200 us is followed by one that writes a number into the host's memory: when the host
+ * sees that is the reference. Behind it stands an event, which is queried from then on, or a
+ * cuStreamWriteValue64, whose word is read from then on. Then launches are timed while nobody, a
+ * thread that queries an event, or a thread that reads a word looks every 5 us. */
 #include "probe.h"
 
 #include <pthread.h>

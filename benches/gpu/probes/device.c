@@ -1,10 +1,13 @@
 /* device: how the GPU is shared by time and by SMs, and in what steps a memory pool grows.
  *
- *   --ptx FILE  --seconds S  --loops N (of the kernel that is timed on parts of the SMs; 0: as many as last a millisecond on all of them)
+ *   --ptx FILE  --seconds S  --loops N (of the kernel that is timed on parts of the SMs; 0: as many
+ *   as last a millisecond on all of them)
  *
- * `shares`: a kernel that fills the GPU, in green contexts of fewer and fewer SMs, alone and while another one has the rest.
+ * `shares`: a kernel that fills the GPU, in green contexts of fewer and fewer SMs, alone and while
+ *   another one has the rest.
  * `full_us`: on all that this process may use (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE).
- * `slices`: kernels of 20 us one after the other for S seconds: where another process works, for how long this one has the GPU and has not.
+ * `slices`: kernels of 20 us one after the other for S seconds: where another process works, for
+ *   how long this one has the GPU and has not.
  * `pool`: what the default pool has reserved after allocations. */
 #include "probe.h"
 

@@ -1,6 +1,8 @@
-/* fill: takes memory of the device in one way until it is refused, gives it back, and takes it again.
+/* fill: takes memory of the device in one way until it is refused, gives it back, and takes it
+ * again.
  *
- *   --ptx FILE  --kind plain|async|physical|managed  --chunk-mib N  --most-mib N (asks for no more than that)  --hold
+ *   --ptx FILE  --kind plain|async|physical|managed  --chunk-mib N  --most-mib N (asks for no more
+ *   than that)  --hold
  *
  * With --hold it keeps what it took first until its standard input ends. */
 #include "probe.h"

@@ -1,12 +1,14 @@
-/* What the probes share: the driver, found at run time as programs find it, and a kernel of a known duration.
+/* What the probes share: the driver, found at run time as programs find it, and a kernel of a known
+ * duration.
  *
- * Written from the public driver API; no toolkit is needed. The kernel is `pillion_compute$0` of the PTX that
- * `pillion-replay --print-ptx` writes for spin.trace: chains of multiply-adds, as many loops as it is told. The software GPU
- * knows it and gives it the time that its work takes; any other GPU runs it.
+ * Written from the public driver API; no toolkit is needed. The kernel is `pillion_compute$0` of
+ * the PTX that `pillion-replay --print-ptx` writes for spin.trace: chains of multiply-adds, as many
+ * loops as it is told. The software GPU knows it and gives it the time that its work takes; any
+ * other GPU runs it.
  *
- * A probe prints "ready" when it has a context and its calibration, begins at the first line on its standard input, prints
- * one line of JSON, and stays until its standard input ends, so that its parent can ask at leisure what was seen of it.
- */
+ * A probe prints "ready" when it has a context and its calibration, begins at the first line on its
+ * standard input, prints one line of JSON, and stays until its standard input ends, so that its
+ * parent can ask at leisure what was seen of it. */
 #ifndef PROBE_H
 #define PROBE_H
 

@@ -1,8 +1,12 @@
-/* pulse: a short request now and then, as a high-priority job has: kernels one after the other, and a wait for the last.
+/* pulse: a short request now and then, as a high-priority job has: kernels one after the other, and
+ * a wait for the last.
  *
- *   --ptx FILE  --us LENGTH of each kernel  --kernels N of a request  --rate R per second (Poisson; 0: one after the other)
- *   --seconds S (or until standard input ends)  --seed N  --priority least|greatest|none (of its stream)  --attribute (the launch attribute, greatest)
- *   --beside-us LENGTH  --beside-priority least (kernels of that length without pause on another stream of the process)
+ *   --ptx FILE  --us LENGTH of each kernel  --kernels N of a request  --rate R per second (Poisson;
+ *   0: one after the other)
+ *   --seconds S (or until standard input ends)  --seed N  --priority least|greatest|none (of its
+ *   stream)  --attribute (the launch attribute, greatest)
+ *   --beside-us LENGTH  --beside-priority least (kernels of that length without pause on another
+ *   stream of the process)
  *
  * A latency runs from when the request should have begun. Equal seeds, equal arrivals. */
 #include "probe.h"
@@ -71,7 +75,8 @@ int main(int count, char **arguments) {
         unsigned (*current)(CUcontext *);
         *(void **)&current = find("cuCtxGetCurrent");
         CHECK(current(&beside.context));
-        /* The loops of one wave take as long as calibrated; so many waves take that many times as long. */
+        /* The loops of one wave take as long as calibrated; so many waves take that many times as
+         * long. */
         beside.loops = spin_loops(&spin, beside_us / BESIDE_WAVES);
         CHECK(cu.StreamCreateWithPriority(&beside.stream, NON_BLOCKING, is_least ? least : 0));
     }

@@ -2,16 +2,19 @@
  *
  *   --ptx FILE  --most N (streams at once)
  *
- * `rows`: with a kernel of 20 ms in one stream, how long something in another one takes to be complete, and whether it must wait.
- * `shared`: of N streams and the legacy one each in turn has a kernel of 5 ms and something behind it; how many of the others' kernels
- *           are then late: those that share a hardware queue.
- * `depth`: how many launches a stream takes behind a kernel that runs, and what another stream's calls cost a thread meanwhile. */
+ * `rows`: with a kernel of 20 ms in one stream, how long something in another one takes to be
+ *   complete, and whether it must wait.
+ * `shared`: of N streams and the legacy one each in turn has a kernel of 5 ms and something behind
+ *   it; how many of the others' kernels are then late: those that share a hardware queue.
+ * `depth`: how many launches a stream takes behind a kernel that runs, and what another stream's
+ *   calls cost a thread meanwhile. */
 #include "probe.h"
 
 #include <pthread.h>
 
 enum { LONG_US = 20000, SHARED_US = 5000, LOOK_NS = 2000000, STREAMS_MAX = 129, DEPTH_US = 200000, LAUNCHES_MAX = 50000, BLOCKING = 0 };
-/* A launch that takes longer waits for room; a call of another thread is made every so often meanwhile. */
+/* A launch that takes longer waits for room; a call of another thread is made every so often
+ * meanwhile. */
 static const uint64_t FULL_NS = 5000000, OTHER_NS = 1000000;
 
 static struct spin spin;
@@ -83,8 +86,9 @@ static void table(void) {
 enum behind { NOTHING, KERNEL, EVENT, KINDS };
 static const char *const kinds[KINDS] = {"nothing", "kernel", "event"};
 
-/* Each of `count` streams, and the legacy stream, has a long kernel in turn and something behind it; a short kernel and an event go
- * into each of the others. Of all pairs those whose event is late, and the most behind one. */
+/* Each of `count` streams, and the legacy stream, has a long kernel in turn and something behind
+ * it; a short kernel and an event go into each of the others. Of all pairs those whose event is
+ * late, and the most behind one. */
 static void shared(int count, enum behind kind, int is_first) {
     static CUstream streams[STREAMS_MAX];
     static CUevent events[STREAMS_MAX];

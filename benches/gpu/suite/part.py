@@ -18,7 +18,8 @@ from .process import Failed, adopt_orphans, end_descendants, living
 from .site import Site, Unusable
 
 SCHEMA_VERSION = 1
-# Seconds that each part may take, its start and its end included, as published in README.md: (full, quick).
+# Seconds that each part may take, its start and its end included, as published in README.md: (full,
+# quick).
 BUDGETS_S = {
     "harmless": (600, 72),
     "doors": (120, 13),
@@ -33,7 +34,8 @@ BUDGETS_S = {
     "model": (300, 6),
 }
 SECONDS_PER_MODE = 20.0
-# Of its budget a part leaves so much for its children to end and its last word; at most a tenth of it.
+# Of its budget a part leaves so much for its children to end and its last word; at most a tenth of
+# it.
 END_S = 4.0
 CUT_OFF = "it was cut off in the middle, without a last word"
 

@@ -14,8 +14,8 @@ import time
 PR_SET_CHILD_SUBREAPER = 36
 # What a child that is asked to end (SIGTERM) is given before it is killed.
 GRACE_S = 3.0
-# Those that live, by when they were started; and whether no more may be: threads that wait for children do not see that their
-# part is over.
+# Those that live, by when they were started; and whether no more may be: threads that wait for
+# children do not see that their part is over.
 _living, _is_over = {}, threading.Event()
 
 

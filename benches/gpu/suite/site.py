@@ -141,7 +141,8 @@ class Site:
         env = clean_env() | {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder,
                              "CUDA_VISIBLE_DEVICES": self.gpu["uuid"]}
         with open(os.path.join(folder, "start.log"), "w") as log:
-            # It goes into the background with what it has for an output, so that must not be a pipe that we wait for.
+            # It goes into the background with what it has for an output, so that must not be a pipe
+            # that we wait for.
             try:
                 done = subprocess.run([control, "-d"], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=START_S)
             except (OSError, subprocess.TimeoutExpired) as error:

@@ -7,7 +7,8 @@ from .process import Child
 from .site import ROOT
 
 NET = os.path.join(ROOT, "programs", "net.py")
-# High-priority inference and best-effort training; a pair is one of each. Batches are what services and trainings use.
+# High-priority inference and best-effort training; a pair is one of each. Batches are what services
+# and trainings use.
 INFERENCES = (
     {"name": "resnet50-inference", "network": "resnet50", "task": "infer", "batch": 4},
     {"name": "bert-inference", "network": "bert", "task": "infer", "batch": 2},

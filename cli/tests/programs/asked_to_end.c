@@ -1,16 +1,19 @@
 /* asked_to_end HOW WHERE: says "ready", and waits for SIGTERM or SIGINT.
  *
- *   HOW    default | ignored | handler (set by signal) | siginfo (on a stack of its own, prints what it was given) |
- *          signalfd | sigwait (the signals are blocked, and taken by that) | late (a handler that is set and taken back while
- *          CUDA is in use)
- *   WHERE  idle | launching (one kernel after another without waiting for them) | held (the same, each of which may have to wait) |
- *          synchronising | capturing | contexts (makes and ends them), with work in flight in all of them
+ *   HOW    default | ignored | handler (set by signal) | siginfo (on a stack of its own, prints
+ *   what it was given) |
+ *          signalfd | sigwait (the signals are blocked, and taken by that) | late (a handler that
+ *          is set and taken back while CUDA is in use)
+ *   WHERE  idle | launching (one kernel after another without waiting for them) | held (the same,
+ *   each of which may have to wait) |
+ *          synchronising | capturing | contexts (makes and ends them), with work in flight in all
+ *          of them
  *
  * Two kernels are in flight at first, each for LASTING_NS of the environment (30 ms).
  *
- * Whoever handles or takes it asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
- * outlived: the program finishes when its standard input ends.
- */
+ * Whoever handles or takes it asks the program to finish: it launches once more, checks the result
+ * and exits with 7. What is ignored is outlived: the program finishes when its standard input ends.
+ * */
 #include "graph_min.h"
 #include <sys/signalfd.h>
 
@@ -101,7 +104,8 @@ static const char *name(void (*found)(int)) {
     return found == SIG_DFL ? "default" : found == SIG_IGN ? "ignored" : found == SIG_ERR ? "error" : "handled";
 }
 
-/* Sets and takes back by every function that libc has for it, and prints what each says of what it found. */
+/* Sets and takes back by every function that libc has for it, and prints what each says of what it
+ * found. */
 static void change_and_restore(int number) {
     struct sigaction own = {.sa_handler = SIG_DFL, .sa_flags = SA_RESTART}, found;
     print_disposition("first", number);

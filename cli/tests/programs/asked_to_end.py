@@ -130,8 +130,9 @@ def be_agent(program, where):
         for worker in workers:
             assert worker.stdout.readline() == b"ready\n"
         print("ready", flush=True)
-        # It looks now and then, as torchrun's does: Python begins no wait anew for a signal that came just before it. While it looks
-        # no signal is let in: a handler that raises between taking the lock of subprocess and its `try` leaves it locked.
+        # It looks now and then, as torchrun's does: Python begins no wait anew for a signal that
+        # came just before it. While it looks no signal is let in: a handler that raises between
+        # taking the lock of subprocess and its `try` leaves it locked.
         while is_any_running(workers):
             time.sleep(0.005)
         print("nobody asked", flush=True)

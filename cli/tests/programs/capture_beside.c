@@ -1,5 +1,6 @@
-/* capture_beside CAPTURES: one thread captures again and again, in every mode, while another launches work that runs.
- * Then captures that are voided, ended by another thread, and left to a stream that is destroyed; work goes on after. */
+/* capture_beside CAPTURES: one thread captures again and again, in every mode, while another
+ * launches work that runs. Then captures that are voided, ended by another thread, and left to a
+ * stream that is destroyed; work goes on after. */
 #include "graph_min.h"
 
 static struct work work;

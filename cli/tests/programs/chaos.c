@@ -1,22 +1,25 @@
-/* chaos WHAT: works until standard input ends, has whatever a job can have while it does, and checks its results: the first
- * wrong one ends it with 92, the first failed call with 90.
+/* chaos WHAT: works until standard input ends, has whatever a job can have while it does, and
+ * checks its results: the first wrong one ends it with 92, the first failed call with 90.
  *
- *   hp    one request after the other with a pause between them: a graph whose first and last node record events, so that
- *         "request NS at NS" is its time on the device from when that had it, whatever the host was kept by, and when its
- *         end was seen (CLOCK_MONOTONIC)
- *   be    rounds of allocations, launches on two streams, a graph, an event that is waited for; captured anew every eighth
- *   hold PIECES WHAT  takes so many pieces of 16 MiB or what its quota leaves, has a graph, a capture that is not ended, and work in
- *         flight, says "holding", and does this until it is ended:
- *         nothing | launch (one kernel after the other, each of which may have to wait) | storm (many before it waits) | memory (takes and
- *         gives back, and asks for more than it gets) | capture (graphs, one after the other) | copy (both ways)
- */
+ *   hp    one request after the other with a pause between them: a graph whose first and last node
+ *   record events, so that
+ *         "request NS at NS" is its time on the device from when that had it, whatever the host was
+ *         kept by, and when its end was seen (CLOCK_MONOTONIC)
+ *   be    rounds of allocations, launches on two streams, a graph, an event that is waited for;
+ *   captured anew every eighth hold PIECES WHAT  takes so many pieces of 16 MiB or what its quota
+ *   leaves, has a graph, a capture that is not ended, and work in
+ *         flight, says "holding", and does this until it is ended: nothing | launch (one kernel
+ *         after the other, each of which may have to wait) | storm (many before it waits) | memory
+ *         (takes and gives back, and asks for more than it gets) | capture (graphs, one after the
+ *         other) | copy (both ways) */
 #include "graph_min.h"
 
 CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
 CUresult cuEventElapsedTime(float *, CUevent, CUevent);
 CUresult cuEventDestroy_v2(CUevent);
 
-/* A request is twenty times the first, all SMs busy; a best-effort kernel takes as long and fills the device, too. */
+/* A request is twenty times the first, all SMs busy; a best-effort kernel takes as long and fills
+ * the device, too. */
 #define IMAGE \
     "softgpu-module 1\nkernel step block_ns=100000 regs=32 shared=0 compute=0.8 bandwidth=0.2\n" \
     "kernel chew block_ns=100000 regs=32 shared=0 compute=0.2 bandwidth=0.8\n" \

@@ -1,12 +1,13 @@
-/* charges MODE: takes and gives back device memory in ways of its own, and says "look" before each line that it reads.
+/* charges MODE: takes and gives back device memory in ways of its own, and says "look" before each
+ * line that it reads.
  *
- *   variable  a module's variable, found twice, and gone with the module
- *   green     memory that is allocated in a green context, which ends before it is freed
- *   contexts  the last context of the device ends, and another comes
- *   capture   memory that captures ask for which come to nothing: voided, left to a stream that is destroyed, thrown away
- *   free      what is free goes down by what is taken and up again by the same, in every way to take it; says "host" and results
- *   exec      holds 700 MiB and becomes the same program with the mode "again"
- *   again     allocates 700 MiB, says "granted" or "refused" */
+ *   variable  a module's variable, found twice, and gone with the module green     memory that is
+ *   allocated in a green context, which ends before it is freed contexts  the last context of the
+ *   device ends, and another comes capture   memory that captures ask for which come to nothing:
+ *   voided, left to a stream that is destroyed, thrown away free      what is free goes down by
+ *   what is taken and up again by the same, in every way to take it; says "host" and results exec
+ *   holds 700 MiB and becomes the same program with the mode "again" again     allocates 700 MiB,
+ *   says "granted" or "refused" */
 #include "cuda_mem.h"
 
 #define MIB ((size_t)1 << 20)
@@ -147,7 +148,8 @@ static void give_back(struct taken *taken, int way) {
     CHECK(cuCtxSynchronize());
 }
 
-/* Memory of the host, however it is asked for, is none of the device's: the driver is asked when the device is full, too. */
+/* Memory of the host, however it is asked for, is none of the device's: the driver is asked when
+ * the device is full, too. */
 static void ask_for_hosts(void) {
     printf("host");
     for (unsigned type = 2; type <= 4; type++) {

@@ -1,13 +1,13 @@
-/* children WHEN COUNT: COUNT children, made in every way in turn: fork, vfork, posix_spawn, clone, each with and without
- * calls of the driver in the child.
+/* children WHEN COUNT: COUNT children, made in every way in turn: fork, vfork, posix_spawn, clone,
+ * each with and without calls of the driver in the child.
  *
  *   before   the parent has not touched CUDA: children of fork and clone may use it as they like
- *   after    the parent uses CUDA on 16 threads meanwhile: children get the driver's error
- *   chain    each child forks the next, COUNT deep; only the last one uses CUDA
- *   first    the child is forked while another thread makes the very first call of this process; 60 s at most
+ *   after    the parent uses CUDA on 16 threads meanwhile: children get the driver's error chain
+ *   each child forks the next, COUNT deep; only the last one uses CUDA first    the child is forked
+ *   while another thread makes the very first call of this process; 60 s at most
  *
- * Children end by exit, with all that is registered there, or by _exit. The parent says when one has: on a slow machine
- * a hundred of them take minutes. */
+ * Children end by exit, with all that is registered there, or by _exit. The parent says when one
+ * has: on a slow machine a hundred of them take minutes. */
 #include "cuda_min.h"
 #include <spawn.h>
 #include <sys/syscall.h>

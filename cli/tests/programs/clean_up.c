@@ -1,6 +1,7 @@
-/* clean_up kill | killpg | raise | kill-inside | raise-inside | return [BLOCK_NS]: leaves work in flight, and on SIGTERM cleans up in a handler and ends: by the same signal, for which it
- * sets the default again and which it sends to itself or to its group, or by returning from main. "inside": the signal may
- * come again while it is handled, and meets a thread that waits for the GPU. */
+/* clean_up kill | killpg | raise | kill-inside | raise-inside | return [BLOCK_NS]: leaves work in
+ * flight, and on SIGTERM cleans up in a handler and ends: by the same signal, for which it sets the
+ * default again and which it sends to itself or to its group, or by returning from main. "inside":
+ * the signal may come again while it is handled, and meets a thread that waits for the GPU. */
 #include "cuda_min.h"
 #include <poll.h>
 

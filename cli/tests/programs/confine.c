@@ -1,10 +1,8 @@
 /* confine WHAT COMMAND…: runs a command under a filter for system calls.
  *
- *   container   what the usual default profile of container engines denies, as far as it is denied to root, too
- *   strict      that, and newer or rarer calls that a careful profile may not know
- *   no-sockets  no socket can be made
- *   no-threads  no thread can be made
- */
+ *   container   what the usual default profile of container engines denies, as far as it is denied
+ *   to root, too strict      that, and newer or rarer calls that a careful profile may not know
+ *   no-sockets  no socket can be made no-threads  no thread can be made */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>

@@ -1,4 +1,5 @@
-/* copies BYTES: copies so many bytes to the device, one time after the other, until standard input ends. */
+/* copies BYTES: copies so many bytes to the device, one time after the other, until standard input
+ * ends. */
 #include "cuda_min.h"
 
 int main(int argc, char **argv) {

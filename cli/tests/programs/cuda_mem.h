@@ -1,5 +1,5 @@
-/* The memory part of the CUDA driver API that the test programs use, declared from its public documentation, and what a
- * program counts of it by itself. */
+/* The memory part of the CUDA driver API that the test programs use, declared from its public
+ * documentation, and what a program counts of it by itself. */
 #pragma once
 
 #include <stdint.h>

@@ -1,14 +1,15 @@
-/* The part of the CUDA driver API that the test programs use, and a piece of work whose result is known.
+/* The part of the CUDA driver API that the test programs use, and a piece of work whose result is
+ * known.
  *
- * Written from the public API, so that no CUDA toolkit is needed. Every function is called through `cu`, which is filled
- * by one of the *doors*: ways in which real programs find the driver's entry points.
+ * Written from the public API, so that no CUDA toolkit is needed. Every function is called through
+ * `cu`, which is filled by one of the *doors*: ways in which real programs find the driver's entry
+ * points.
  *
- *   linked      the program is linked with -lcuda (compiled with -DLINKED)
- *   dlsym       dlopen and dlsym, as cuBLASLt does
- *   proc        dlsym of cuGetProcAddress_v2, which is asked for cuGetProcAddress and that for the rest, as cudart does
- *   own         dlsym of what the calling library's own scope has, which is linked with the driver
- *   dlsym-ptsz, proc-ptsz   the same for the per-thread default stream
- */
+ *   linked      the program is linked with -lcuda (compiled with -DLINKED) dlsym       dlopen and
+ *   dlsym, as cuBLASLt does proc        dlsym of cuGetProcAddress_v2, which is asked for
+ *   cuGetProcAddress and that for the rest, as cudart does own         dlsym of what the calling
+ *   library's own scope has, which is linked with the driver dlsym-ptsz, proc-ptsz   the same for
+ *   the per-thread default stream */
 #ifndef CUDA_MIN_H
 #define CUDA_MIN_H
 
@@ -207,7 +208,8 @@ static inline void say(const char *word) {
     fflush(stdout);
 }
 
-/* Whether the test closes our standard input, which is how it ends us, within so many milliseconds. */
+/* Whether the test closes our standard input, which is how it ends us, within so many milliseconds.
+ * */
 static inline int is_told_to_end_within(int ms) {
     struct pollfd in = {.fd = 0, .events = POLLIN};
     char byte;

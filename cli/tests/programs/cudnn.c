@@ -1,8 +1,7 @@
-/*
- * A library that calls itself cuDNN: each call says what it was given and answers with a number of its own. A convolution
- * launches a kernel, a backend's execution two. Descriptors are lists: type, count of dimensions, dimensions. With HIDDEN
- * in the environment launches reach the driver by libc's own dlsym, which no preload sees.
- */
+/* A library that calls itself cuDNN: each call says what it was given and answers with a number of
+ * its own. A convolution launches a kernel, a backend's execution two. Descriptors are lists: type,
+ * count of dimensions, dimensions. With HIDDEN in the environment launches reach the driver by
+ * libc's own dlsym, which no preload sees. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

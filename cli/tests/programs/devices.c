@@ -1,12 +1,12 @@
 /* devices HOW LAUNCHES: one process on two devices. Prints what it asked of each.
  *
- *   both      one thread: the context on device 1 is made while one on device 0 is current; streams are used and waited
+ *   both      one thread: the context on device 1 is made while one on device 0 is current; streams
+ *   are used and waited
  *             for whichever device is current
- *   threads   a thread for each device, at the same time, on default and created streams; their contexts are made at once
- *   one       device 1 first, then device 0
- *   steady    both devices in rounds of ten, each in a thread of its own that prints "round 0" or "round 1", until standard
- *             input ends
- */
+ *   threads   a thread for each device, at the same time, on default and created streams; their
+ *   contexts are made at once one       device 1 first, then device 0 steady    both devices in
+ *   rounds of ten, each in a thread of its own that prints "round 0" or "round 1", until standard
+ *             input ends */
 #include "cuda_min.h"
 
 #define DEVICES 2

@@ -1,9 +1,11 @@
-/* flags HOW: what holds while a handler of SIGTERM runs, with work in flight: everything that the kernel says of it, and nothing of
- * anybody else's. It handles the signal twice at most, once on top of the other where that is let in.
+/* flags HOW: what holds while a handler of SIGTERM runs, with work in flight: everything that the
+ * kernel says of it, and nothing of anybody else's. It handles the signal twice at most, once on
+ * top of the other where that is let in.
  *
- *   plain | mask (SIGUSR1 in sa_mask) | nodefer | restart (a read goes on) | resethand (the second time is the default's)
- *   context   where the thread was, with which registers, mask and stack, and that it goes on with what the handler puts there
- *   queued    the program sends it to itself with a value */
+ *   plain | mask (SIGUSR1 in sa_mask) | nodefer | restart (a read goes on) | resethand (the second
+ *   time is the default's) context   where the thread was, with which registers, mask and stack,
+ *   and that it goes on with what the handler puts there queued    the program sends it to itself
+ *   with a value */
 #include "cuda_min.h"
 #include <errno.h>
 #include <sys/ucontext.h>
@@ -111,7 +113,8 @@ static void handle(int number, siginfo_t *info, void *context) {
 
 static volatile sig_atomic_t is_spinning;
 
-/* Another thread says that it is there: on the way there from what says so it would be somewhere else. */
+/* Another thread says that it is there: on the way there from what says so it would be somewhere
+ * else. */
 static void *tell(void *unused) {
     (void)unused;
     while (!is_spinning) {}
@@ -119,7 +122,8 @@ static void *tell(void *unused) {
     return NULL;
 }
 
-/* Stays in the program, with a known number in a register, until the handler has put another there. */
+/* Stays in the program, with a known number in a register, until the handler has put another there.
+ * */
 static void spin(void) {
     char here;
     in_main = (uintptr_t)&here;

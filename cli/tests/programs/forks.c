@@ -1,4 +1,5 @@
-/* forks before|after: a child that uses CUDA although its parent has not (yet) touched it, or one whose parent has. */
+/* forks before|after: a child that uses CUDA although its parent has not (yet) touched it, or one
+ * whose parent has. */
 #include "cuda_min.h"
 
 static int wait_for(pid_t child) {
@@ -27,7 +28,8 @@ static int before(void) {
     return 0;
 }
 
-/* What a child of a process that has touched CUDA gets is the driver's affair: its own error, and no crash. */
+/* What a child of a process that has touched CUDA gets is the driver's affair: its own error, and
+ * no crash. */
 static int after(void) {
     struct work work;
     work_open(&work, PLAIN_IMAGE);

@@ -1,5 +1,5 @@
-/* graph_far: a graph that is instantiated and updated while a context on device 1 is current, and launched on a stream of
- * device 0. */
+/* graph_far: a graph that is instantiated and updated while a context on device 1 is current, and
+ * launched on a stream of device 0. */
 #include "graph_min.h"
 
 #define KERNELS 7

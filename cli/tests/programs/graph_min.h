@@ -1,4 +1,5 @@
-/* Graphs, captures and host functions of the CUDA driver API, and a graph whose result is known. For linked programs. */
+/* Graphs, captures and host functions of the CUDA driver API, and a graph whose result is known.
+ * For linked programs. */
 #ifndef GRAPH_MIN_H
 #define GRAPH_MIN_H
 

@@ -1,4 +1,5 @@
-/* graph_steady: launches a graph of ten kernels in rounds, each synchronised and printed, until standard input ends. */
+/* graph_steady: launches a graph of ten kernels in rounds, each synchronised and printed, until
+ * standard input ends. */
 #include "graph_min.h"
 
 int main(void) {

@@ -1,5 +1,6 @@
-/* graph_work: graphs of every form that computes: captured over two streams, with a child graph, cloned, updated, with
- * nodes left out, with memory of its own and host functions; checks results and order. */
+/* graph_work: graphs of every form that computes: captured over two streams, with a child graph,
+ * cloned, updated, with nodes left out, with memory of its own and host functions; checks results
+ * and order. */
 #include "graph_min.h"
 
 static atomic_int order;

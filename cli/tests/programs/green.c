@@ -1,9 +1,9 @@
 /* green: two green contexts of one device, in each a stream and the default stream.
  *
- *   counts   launches on all of them, with events between, and checks the result
- *   ends     launches ten kernels of 5 ms and destroys the green context while they run. Says "ended" and stays.
- *   steady   rounds of ten launches on a green context's stream, "round" after each, until standard input ends
- */
+ *   counts   launches on all of them, with events between, and checks the result ends     launches
+ *   ten kernels of 5 ms and destroys the green context while they run. Says "ended" and stays.
+ *   steady   rounds of ten launches on a green context's stream, "round" after each, until standard
+ *   input ends */
 #include "cuda_min.h"
 
 #define NON_BLOCKING 1

@@ -1,7 +1,8 @@
-/* hang BLOCK_NS LAUNCHES [late | exits]: launches kernels of one block that last for BLOCK_NS and never synchronises. Its main thread has a
- * small stack for signals with nothing behind it, as every thread of a Rust program has. late: it has none, and another thread sets a
- * handler for SIGTERM once the program is told to end, which says what it was given and ends with 7. exits: it has a handler for SIGTERM,
- * after which it returns 7 from main. */
+/* hang BLOCK_NS LAUNCHES [late | exits]: launches kernels of one block that last for BLOCK_NS and
+ * never synchronises. Its main thread has a small stack for signals with nothing behind it, as
+ * every thread of a Rust program has. late: it has none, and another thread sets a handler for
+ * SIGTERM once the program is told to end, which says what it was given and ends with 7. exits: it
+ * has a handler for SIGTERM, after which it returns 7 from main. */
 #include "cuda_min.h"
 #include <sys/auxv.h>
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-/* A driver whose resolver answers with a function that it does not export, as one may that we have never met. */
+/* A driver whose resolver answers with a function that it does not export, as one may that we have
+ * never met. */
 #include <string.h>
 
 static int hidden(void) { return 0; }

@@ -1,10 +1,11 @@
-/* identity WHAT N: kernels that are known by name and by what they take, whatever their handles are.
+/* identity WHAT N: kernels that are known by name and by what they take, whatever their handles
+ * are.
  *
  *   twins N     two modules with a kernel of the same name and different needs, N launches each
- *   modules N   N modules, one after the other; those with even numbers have the kernel "known", the others "other"
- *   libraries N the same with libraries, whose kernels are launched as they are
- *   contexts N  the same with contexts that are destroyed with their modules
- *   names N     N kernels of different names, each launched twice
+ *   modules N   N modules, one after the other; those with even numbers have the kernel "known",
+ *   the others "other" libraries N the same with libraries, whose kernels are launched as they are
+ *   contexts N  the same with contexts that are destroyed with their modules names N     N kernels
+ *   of different names, each launched twice
  *
  * Prints how many launches were of "other", and how many handles there were. */
 #include "code.h"

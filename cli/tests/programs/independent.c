@@ -1,11 +1,11 @@
-/* independent ROW STREAMS: kernels of several streams that have nothing to do with each other, a long one among them, submitted
- * at times that queries measure: on the virtual clock of the software GPU each takes the same time. Single-threaded, and what ran
- * when is in the device's record.
+/* independent ROW STREAMS: kernels of several streams that have nothing to do with each other, a
+ * long one among them, submitted at times that queries measure: on the virtual clock of the
+ * software GPU each takes the same time. Single-threaded, and what ran when is in the device's
+ * record.
  *
- *   non-blocking, blocking   streams of that kind
- *   pytorch, legacy          the same, non-blocking and blocking, beside work in the legacy stream
- *   per-thread               the thread's own default stream first, blocking ones beyond
- */
+ *   non-blocking, blocking   streams of that kind pytorch, legacy          the same, non-blocking
+ *   and blocking, beside work in the legacy stream per-thread               the thread's own
+ *   default stream first, blocking ones beyond */
 #include "graph_min.h"
 
 CUresult cuStreamQuery(CUstream);

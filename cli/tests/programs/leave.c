@@ -1,5 +1,5 @@
-/* leave cancel|jump: leaves a driver call that never returns, by pthread_cancel or by siglongjmp out of a signal handler,
- * and then makes the first context of the process. */
+/* leave cancel|jump: leaves a driver call that never returns, by pthread_cancel or by siglongjmp
+ * out of a signal handler, and then makes the first context of the process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

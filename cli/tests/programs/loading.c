@@ -1,4 +1,5 @@
-/* loading: launches a kernel that never ends, says "ready", and loads a module from its standard input. */
+/* loading: launches a kernel that never ends, says "ready", and loads a module from its standard
+ * input. */
 #include "cuda_min.h"
 
 CUresult cuModuleLoad(CUmodule *, const char *);

@@ -1,5 +1,5 @@
-/* manners: what the process looks like before and after CUDA was used: signal handlers, file mode mask, working folder,
- * and whether a handler of its own gets its signal verbatim. */
+/* manners: what the process looks like before and after CUDA was used: signal handlers, file mode
+ * mask, working folder, and whether a handler of its own gets its signal verbatim. */
 #include "cuda_min.h"
 #include <errno.h>
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
-/* many_libraries LIBRARY...: its main thread has a stack of its own for signals. Another thread loads the libraries, which have thread locals, and
- * the main thread, which has not met them, is sent SIGTERM. Who allocates memory on the stack for signals ends the program. */
+/* many_libraries LIBRARY...: its main thread has a stack of its own for signals. Another thread
+ * loads the libraries, which have thread locals, and the main thread, which has not met them, is
+ * sent SIGTERM. Who allocates memory on the stack for signals ends the program. */
 #include "cuda_min.h"
 #include <poll.h>
 

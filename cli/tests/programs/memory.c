@@ -1,10 +1,11 @@
-/* memory FAMILY: uses one family of memory calls in every form and looks at what came of it; then says what it asked for. */
+/* memory FAMILY: uses one family of memory calls in every form and looks at what came of it; then
+ * says what it asked for. */
 #include "cuda_mem.h"
 
 static CUcontext context;
 static CUstream stream;
 
-/* ---- device memory -------------------------------------------------------------------------------------------------- */
+/* ---- device memory ---- */
 
 static void plain(void) {
     CUdeviceptr a, pitched, base;
@@ -54,7 +55,7 @@ static void plain(void) {
     EXPECT(INVALID_VALUE, cuMemFree(12345));
 }
 
-/* ---- host memory ---------------------------------------------------------------------------------------------------- */
+/* ---- host memory ---- */
 
 static void host_memory(void) {
     void *pinned, *older, *oldest;
@@ -94,7 +95,7 @@ static void host_memory(void) {
     free(own);
 }
 
-/* ---- managed memory ------------------------------------------------------------------------------------------------- */
+/* ---- managed memory ---- */
 
 static void managed(void) {
     CUdeviceptr memory, copy;
@@ -143,7 +144,7 @@ static void managed(void) {
     EXPECT(INVALID_VALUE, cuMemFree_v2(memory));
 }
 
-/* ---- pools ---------------------------------------------------------------------------------------------------------- */
+/* ---- pools ---- */
 
 static uint64_t pool_state(CUmemoryPool pool, unsigned attribute) {
     uint64_t value = 1;
@@ -219,7 +220,7 @@ static void pools(void) {
     CHECK(cuStreamSynchronize(stream));
 }
 
-/* ---- physical memory ------------------------------------------------------------------------------------------------ */
+/* ---- physical memory ---- */
 
 static void physical(void) {
     AllocationProp prop = {.type = 1, .location = {1, 0}}, back;
@@ -281,7 +282,7 @@ static void physical(void) {
     EXPECT(INVALID_VALUE, cuMemAddressFree(space, 4 * size));
 }
 
-/* ---- arrays --------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ---- */
 
 static void arrays(void) {
     enum { WIDTH = 20, HEIGHT = 6, DEPTH = 3, BYTES = WIDTH * 4 };

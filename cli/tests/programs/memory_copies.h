@@ -4,7 +4,7 @@
 /* Waits for the default streams of either flavour and for ours. */
 static void wait_all(void) { CHECK(cuCtxSynchronize()); }
 
-/* ---- copies of one dimension ---------------------------------------------------------------------------------------- */
+/* ---- copies of one dimension ---- */
 
 static void copies(void) {
     enum { BYTES = 100001 };
@@ -53,7 +53,7 @@ static void copies(void) {
     FREE(cuMemFree_v2(b));
 }
 
-/* ---- rectangles and boxes ------------------------------------------------------------------------------------------- */
+/* ---- rectangles and boxes ---- */
 
 enum { PITCH = 128, ROWS = 9, SLICES = 4, WIDTH = 77, HEIGHT = 5, DEEP = 3 };
 
@@ -166,7 +166,7 @@ static void boxes(void) {
     FREE(cuMemFree(low));
 }
 
-/* ---- batches -------------------------------------------------------------------------------------------------------- */
+/* ---- batches ---- */
 
 static void batches(void) {
     enum { BYTES = 3000, COUNT = 3 };
@@ -181,7 +181,8 @@ static void batches(void) {
         down[i] = (CUdeviceptr)(uintptr_t)back + i * BYTES;
     }
     unsigned seed = 0;
-/* What goes up and down in a batch is the driver's to find out: Pillion counts it as other, the device by direction. */
+/* What goes up and down in a batch is the driver's to find out: Pillion counts it as other, the
+ * device by direction. */
 #define ROUND_BATCH(go_up, go_down) do { \
         pattern(host, sizeof host, ++seed); \
         CHECK(go_up); \
@@ -242,7 +243,7 @@ static void batches(void) {
     FREE(cuMemFree_v2(memory));
 }
 
-/* ---- fills ---------------------------------------------------------------------------------------------------------- */
+/* ---- fills ---- */
 
 static void sets(void) {
     enum { BYTES = 4096, WIDE = 10, HIGH = 6, STEP = 64 };

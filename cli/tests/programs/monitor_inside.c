@@ -1,5 +1,6 @@
-/* monitor_inside MIB: holds MIB of the device and asks NVML about it: as a program that is linked with it, by dlsym, and in a
- * child of a fork. NVML's functions are declared from its public reference. */
+/* monitor_inside MIB: holds MIB of the device and asks NVML about it: as a program that is linked
+ * with it, by dlsym, and in a child of a fork. NVML's functions are declared from its public
+ * reference. */
 #include "cuda_mem.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-/* nvml: what NVIDIA's management library answers to wrong arguments and in the wrong order, declared from its public
- * reference. One process holds memory of the device meanwhile: its id and its bytes are our arguments. */
+/* nvml: what NVIDIA's management library answers to wrong arguments and in the wrong order,
+ * declared from its public reference. One process holds memory of the device meanwhile: its id and
+ * its bytes are our arguments. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

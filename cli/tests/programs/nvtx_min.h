@@ -1,10 +1,11 @@
-/* The part of NVTX 3 by which a module of a program finds the tool that hears of its ranges, and what the tests call.
+/* The part of NVTX 3 by which a module of a program finds the tool that hears of its ranges, and
+ * what the tests call.
  *
- * Written from the public headers (nvtxDetail/nvtxTypes.h, nvtxInit.h), so that no toolkit is needed: the tool's library
- * is opened by the path in NVTX_INJECTION64_PATH, its InitializeInjectionNvtx2 gets a function that hands out the module's
- * tables, and what it leaves out of these does nothing. NVTX_MODULE makes one module, as each shared library that includes
- * NVTX is one.
- */
+ * Written from the public headers (nvtxDetail/nvtxTypes.h, nvtxInit.h), so that no toolkit is
+ * needed: the tool's library is opened by the path in NVTX_INJECTION64_PATH, its
+ * InitializeInjectionNvtx2 gets a function that hands out the module's tables, and what it leaves
+ * out of these does nothing. NVTX_MODULE makes one module, as each shared library that includes
+ * NVTX is one. */
 #ifndef NVTX_MIN_H
 #define NVTX_MIN_H
 

@@ -1,10 +1,8 @@
 /* Four files from one:
- *   DEPENDENCY   a library that another needs
- *   WANTING      that other library
- *   OPENER       a library that opens what it is told
- *   else         openers OPENER WANTING...: has them opened in every way, asks for symbols, and prints what came of each and
- *                whether an error was left behind
- */
+ *   DEPENDENCY   a library that another needs WANTING      that other library OPENER       a
+ *   library that opens what it is told else         openers OPENER WANTING...: has them opened in
+ *   every way, asks for symbols, and prints what came of each and
+ *                whether an error was left behind */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

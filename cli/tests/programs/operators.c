@@ -1,15 +1,13 @@
-/*
- * Calls of cuBLAS and cuBLASLt: each says what it answered. Prototypes and numbers are those of cublas_api.h, cublasLt.h
- * and library_types.h.
+/* Calls of cuBLAS and cuBLASLt: each says what it answered. Prototypes and numbers are those of
+ * cublas_api.h, cublasLt.h and library_types.h.
  *
- *   operators calls        one of each kind, and what must be refused
- *   operators random SEED  calls with sizes, types, transpositions and handles of all kinds, good and bad
- *   operators open         cuBLAS found by dlopen and dlsym, by handle, by default and by version
- *   operators capture      a product in a captured graph, which runs twice
- *   operators steady N     N products in a stream, each waited for
+ *   operators calls        one of each kind, and what must be refused operators random SEED  calls
+ *   with sizes, types, transpositions and handles of all kinds, good and bad operators open
+ *   cuBLAS found by dlopen and dlsym, by handle, by default and by version operators capture      a
+ *   product in a captured graph, which runs twice operators steady N     N products in a stream,
+ *   each waited for
  *
- * Compiled with -DLINKED it is linked with all three libraries.
- */
+ * Compiled with -DLINKED it is linked with all three libraries. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,24 +1,26 @@
-/* order ROW ROUNDS [SHAPE,...|all [STREAMS|0 [THREADS|0]]]: streams that wait for each other through memory.
+/* order ROW ROUNDS [SHAPE,...|all [STREAMS|0 [THREADS|0]]]: streams that wait for each other
+ * through memory.
  *
- * A *shape* submits work before the work that it waits for. One operation more in one of the program's streams, or one more
- * edge between two of them, makes the program hang or changes its results. ROW names the streams:
+ * A *shape* submits work before the work that it waits for. One operation more in one of the
+ * program's streams, or one more edge between two of them, makes the program hang or changes its
+ * results. ROW names the streams:
  *
- *   non-blocking, blocking    all streams are of that kind
- *   per-thread                the default stream of each thread, and blocking streams
- *   pytorch                   non-blocking streams, and the legacy stream is used
- *   legacy                    blocking streams, and the legacy stream is used; all but one are made after its first use
- *   mixed                     by turns non-blocking and blocking streams, and the legacy stream is used
- *   capturing                 by turns non-blocking and blocking streams, while another stream is in capture
+ *   non-blocking, blocking    all streams are of that kind per-thread                the default
+ *   stream of each thread, and blocking streams pytorch                   non-blocking streams, and
+ *   the legacy stream is used legacy                    blocking streams, and the legacy stream is
+ *   used; all but one are made after its first use mixed                     by turns non-blocking
+ *   and blocking streams, and the legacy stream is used capturing                 by turns
+ *   non-blocking and blocking streams, while another stream is in capture
  *
- * CUDA orders streams only where the program or the legacy stream does, but it does not promise that streams make
- * progress beside each other. These programs need what a context of eight connections gives (`softgpu/src/connection.rs`):
- * of nine streams the ninth shares a connection with the first, and no stream waits for it.
+ * CUDA orders streams only where the program or the legacy stream does, but it does not promise
+ * that streams make progress beside each other. These programs need what a context of eight
+ * connections gives (`softgpu/src/connection.rs`): of nine streams the ninth shares a connection
+ * with the first, and no stream waits for it.
  *
- * The program prints a line for each round with a sum of all results. A round that does not end within
- * ORDER_PATIENCE_S (30 s) ends the process with 93 after a line that names the round.
+ * The program prints a line for each round with a sum of all results. A round that does not end
+ * within ORDER_PATIENCE_S (30 s) ends the process with 93 after a line that names the round.
  *
- * order ROW leave: ends with streams that wait for a value that nobody writes.
- */
+ * order ROW leave: ends with streams that wait for a value that nobody writes. */
 #include "order_stage.h"
 
 enum row { NON_BLOCKING_ROW, BLOCKING_ROW, PER_THREAD_ROW, PYTORCH_ROW, LEGACY_ROW, MIXED_ROW, CAPTURING_ROW, ROWS };
@@ -38,7 +40,8 @@ static void legacy_first(void) {
     end_on(stage.threads - 1);
 }
 
-/* Each lane waits for the one after it; the last one is submitted late. v[i] is one more than v[i + 1]. */
+/* Each lane waits for the one after it; the last one is submitted late. v[i] is one more than v[i +
+ * 1]. */
 static void chain(void) {
     int last = last_lane();
     legacy_first();
@@ -55,7 +58,8 @@ static void chain(void) {
     lane_write(last, last - 1);
 }
 
-/* A kernel in the legacy stream ends long before another one there, and beside both a stream waits. */
+/* A kernel in the legacy stream ends long before another one there, and beside both a stream waits.
+ * */
 static void late(void) {
     legacy_first();
     lane_wait(0, 0);
@@ -216,7 +220,8 @@ static void legacy_waits(void) {
     lane_write(writer, 0);
 }
 
-/* A blocking stream waits, the legacy one comes after it, and a stream that is ordered with neither writes. */
+/* A blocking stream waits, the legacy one comes after it, and a stream that is ordered with neither
+ * writes. */
 static void behind_legacy(void) {
     CUstream stream;
     CHECK(cu.StreamCreate(&stream, BLOCKING));
@@ -453,8 +458,8 @@ static void *write_soon(void *unused) {
     return unused;
 }
 
-/* More launches behind a wait than a queue takes: the submitting thread waits in the driver, perhaps with a lock that others
- * need, until a thread writes the value that calls no driver. */
+/* More launches behind a wait than a queue takes: the submitting thread waits in the driver,
+ * perhaps with a lock that others need, until a thread writes the value that calls no driver. */
 static void full_queue(void) {
     /* The thread of the lane: a thread's default stream is no other thread's. */
     int lane = stage.lanes < stage.threads ? 0 : stage.threads - 1, thread = thread_of(lane);
@@ -502,7 +507,8 @@ static CUgraphExec captured(CUstream stream, CUgraph *graph, size_t nodes_expect
     return exec;
 }
 
-/* A capture in each mode, that spreads to a second stream, while lanes wait for each other; its graph goes where others are. */
+/* A capture in each mode, that spreads to a second stream, while lanes wait for each other; its
+ * graph goes where others are. */
 static void capture(void) {
     static unsigned turn;
     CUstream streams[2];
@@ -598,7 +604,8 @@ static void use_own_stream(long lane, long unused) {
     CHECK(cuStreamQuery(PER_THREAD));
 }
 
-/* Streams of the row, in this order. In the row `legacy` most of them come when the legacy stream was used beside one. */
+/* Streams of the row, in this order. In the row `legacy` most of them come when the legacy stream
+ * was used beside one. */
 static void make_lanes(void) {
     for (int i = 0; i < stage.lanes; i++) {
         stage.lane[i].is_created = !(row == PER_THREAD_ROW && i < stage.threads);

@@ -1,8 +1,8 @@
 /* The stage of `order.c`: lanes, threads that submit, flags in memory, vectors, and a watchdog.
  *
- * A *lane* is a stream and the thread that submits to it. A *flag* is a word that streams wait for and write: even flags are
- * in pinned host memory, odd ones in device memory. `v(i)` is a vector whose values show in which order kernels ran.
- */
+ * A *lane* is a stream and the thread that submits to it. A *flag* is a word that streams wait for
+ * and write: even flags are in pinned host memory, odd ones in device memory. `v(i)` is a vector
+ * whose values show in which order kernels ran. */
 #ifndef ORDER_STAGE_H
 #define ORDER_STAGE_H
 
@@ -53,7 +53,8 @@ enum { BLOCKING, NON_BLOCKING };
 
 typedef void task(long, long);
 
-/* A thread that does what it is given. Number 0 is the first thread of the process, which does it itself. */
+/* A thread that does what it is given. Number 0 is the first thread of the process, which does it
+ * itself. */
 struct worker {
     pthread_t thread;
     pthread_mutex_t lock;
@@ -104,7 +105,8 @@ static void wait_ms(int ms) {
     while (nanosleep(&left, &left) && errno == EINTR) {}
 }
 
-/* So long nothing is submitted, in the middle of a shape: whatever looks at streams meanwhile has time to. */
+/* So long nothing is submitted, in the middle of a shape: whatever looks at streams meanwhile has
+ * time to. */
 static void let_look(void) { wait_ms(3); }
 
 static void *work_off(void *argument) {

@@ -1,6 +1,6 @@
-/* priorities: sets the priority of one stream by its attribute, to each that the device has, and launches after each. Says
- * what it reads back, by both ways to ask, and how many levels there are.
- */
+/* priorities: sets the priority of one stream by its attribute, to each that the device has, and
+ * launches after each. Says what it reads back, by both ways to ask, and how many levels there are.
+ * */
 #include "cuda_min.h"
 
 #define PRIORITY 8

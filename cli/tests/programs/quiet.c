@@ -1,6 +1,7 @@
-/* quiet LAUNCHES: launches from a thread that may do nothing but read, write and end: the kernel kills it at any other
- * system call (seccomp, strict mode) and at a read of the time stamp counter, through which the clock is read. Allocations,
- * locks and look-ups in the environment are counted, since this program's versions of them come before libc's. */
+/* quiet LAUNCHES: launches from a thread that may do nothing but read, write and end: the kernel
+ * kills it at any other system call (seccomp, strict mode) and at a read of the time stamp counter,
+ * through which the clock is read. Allocations, locks and look-ups in the environment are counted,
+ * since this program's versions of them come before libc's. */
 #include "cuda_min.h"
 #include <sys/prctl.h>
 #include <sys/syscall.h>

@@ -1,10 +1,14 @@
 /* quota MODE SEED COUNT THREADS: device memory obtained in every way, until there is no more.
  *
- *   fill    on device COUNT, after a context on device 0: looks at the views, also before it has a context, allocates 64 MiB at a time until it is refused, gives one back, gets it again, frees all
- *   mixed   COUNT times, for each line on standard input: 40 random allocations and frees of every kind, or with THREADS of
- *           the kind of that number, then "look"; after one line more frees all of it and says "freed"
- *   storm   THREADS threads allocate and free at random until standard input ends; then everything is freed
- *   load    waits with "ready", allocates COUNT MiB for each line on standard input, says "granted" or "refused"
+ *   fill    on device COUNT, after a context on device 0: looks at the views, also before it has a
+ *   context, allocates 64 MiB at a time until it is refused, gives one back, gets it again, frees
+ *   all mixed   COUNT times, for each line on standard input: 40 random allocations and frees of
+ *   every kind, or with THREADS of
+ *           the kind of that number, then "look"; after one line more frees all of it and says
+ *           "freed"
+ *   storm   THREADS threads allocate and free at random until standard input ends; then everything
+ *   is freed load    waits with "ready", allocates COUNT MiB for each line on standard input, says
+ *   "granted" or "refused"
  *
  * A refusal must be "out of memory"; anything else ends the program. */
 #include "cuda_mem.h"
@@ -176,7 +180,8 @@ static void mixed(uint64_t seed, int count, int only) {
 static void *storm_thread(void *argument) {
     static _Thread_local struct user user;
     start(&user, (uint64_t)(uintptr_t)argument);
-    /* Managed memory lies in an arena of the software GPU that all processes share and that is smaller than the device. */
+    /* Managed memory lies in an arena of the software GPU that all processes share and that is
+     * smaller than the device. */
     while (!is_over) step(&user, 1, 0);
     finish(&user);
     return NULL;

@@ -1,13 +1,12 @@
-/* ranges HOW COUNT: a service of so many requests, one after the other with a pause after each. HOW:
+/* ranges HOW COUNT: a service of so many requests, one after the other with a pause after each.
+ * HOW:
  *
- *   none      nobody is told of them
- *   api       by Pillion's own interface
- *   default   each is an NVTX range of the default domain, by one of the ways in which a program can say so
- *   domain    the same in the domain "service"
+ *   none      nobody is told of them api       by Pillion's own interface default   each is an NVTX
+ *   range of the default domain, by one of the ways in which a program can say so domain    the
+ *   same in the domain "service"
  *
- * A request is three kernels of a millisecond. Before and in each lie ranges of other names and domains. Two modules take
- * turns, as two libraries would.
- */
+ * A request is three kernels of a millisecond. Before and in each lie ranges of other names and
+ * domains. Two modules take turns, as two libraries would. */
 #include "cuda_min.h"
 #include "nvtx_min.h"
 

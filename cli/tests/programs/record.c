@@ -1,20 +1,20 @@
-/* record HOW ROUNDS: what is recorded of it is known: kernels of one, two and three blocks that take
- * 25, 120 and 600 us.
+/* record HOW ROUNDS: what is recorded of it is known: kernels of one, two and three blocks that
+ * take 25, 120 and 600 us.
  *
  *   rounds    rounds of 16 launches, then one of 512 blocks whose blocks run in several waves; each
  *             round is waited for
- *   idle      each launch is waited for
- *   brief     rounds of launches of four blocks that take 5 us, each round waited for
- *   capture   a stream is in capture while another thread launches rounds; the graph of it then runs
- *   turns     rounds of 32 launches of one kernel of four blocks, of which the first takes 300 us and the
+ *   idle      each launch is waited for brief     rounds of launches of four blocks that take 5 us,
+ *   each round waited for capture   a stream is in capture while another thread launches rounds;
+ *   the graph of it then runs turns     rounds of 32 launches of one kernel of four blocks, of
+ *   which the first takes 300 us and the
  *             others 30, behind a long one of another
- *   cancel    a thread that was cancelled makes the first launches, which are no points of cancellation
- *   forks     rounds, and a child of an early fork that has rounds of its own and ends by _exit
- *   for-ever  rounds that are printed, until standard input ends or the process is killed; prints its
+ *   cancel    a thread that was cancelled makes the first launches, which are no points of
+ *   cancellation forks     rounds, and a child of an early fork that has rounds of its own and ends
+ *   by _exit for-ever  rounds that are printed, until standard input ends or the process is killed;
+ *   prints its
  *             process id first
  *
- * Returns 7, as nobody else does.
- */
+ * Returns 7, as nobody else does. */
 #include "cuda_min.h"
 
 CUresult cuStreamBeginCapture_v2(CUstream, int);

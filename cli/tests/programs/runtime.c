@@ -1,9 +1,8 @@
-/*
- * A program of the CUDA runtime, as a compiler would make it: a fat binary's wrapper, registered at the start with one
- * kernel and its host half, a launch by <<<…>>>, copies, streams, events, a captured graph, errors. The image is a text
- * of the software GPU, whose kernels compute, so results are checked. Prototypes are those of cuda_runtime_api.h and
- * crt/host_runtime.h. Prints what a run without Pillion prints.
- */
+/* A program of the CUDA runtime, as a compiler would make it: a fat binary's wrapper, registered at
+ * the start with one kernel and its host half, a launch by <<<…>>>, copies, streams, events, a
+ * captured graph, errors. The image is a text of the software GPU, whose kernels compute, so
+ * results are checked. Prototypes are those of cuda_runtime_api.h and crt/host_runtime.h. Prints
+ * what a run without Pillion prints. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -1,8 +1,6 @@
-/*
- * Whether every field of the properties that a runtime fills is the one that NVIDIA's header names: compiled with the
- * header, beside a driver whose attributes are their own numbers and 1000 (numbering_driver.c). Prints each field that is
- * not, and how many are.
- */
+/* Whether every field of the properties that a runtime fills is the one that NVIDIA's header names:
+ * compiled with the header, beside a driver whose attributes are their own numbers and 1000
+ * (numbering_driver.c). Prints each field that is not, and how many are. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
-/*
- * What CUDA 12 and 13 have in different forms, called as NVIDIA's header of the one or the other declares it, on the
- * software GPU. Prints what is the same for both, and a last line of each release's own.
- */
+/* What CUDA 12 and 13 have in different forms, called as NVIDIA's header of the one or the other
+ * declares it, on the software GPU. Prints what is the same for both, and a last line of each
+ * release's own. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +98,8 @@ void **__cudaRegisterFatBinary(void *);
 void __cudaUnregisterFatBinary(void **);
 char __cudaInitModule(void **);
 
-/* What compilers put before the first use of a managed variable, and a door to the driver that has no version. */
+/* What compilers put before the first use of a managed variable, and a door to the driver that has
+ * no version. */
 static void release(void) {
     struct { int magic, version; const void *content; void *file; } wrapper = {0x466243b1, 1, "softgpu-module 1\n", NULL},
         broken = {0x466243b1, 1, "no image\n", NULL};

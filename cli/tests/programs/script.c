@@ -1,23 +1,23 @@
-/* script FILE: makes the calls that FILE lists, one per line, and prints what each of them returned and wrote.
+/* script FILE: makes the calls that FILE lists, one per line, and prints what each of them returned
+ * and wrote.
  *
- *   cuMemAlloc_v2 oCUdeviceptr i4096        a call, found by dlsym
- *   @ cuCtxSynchronize                      the same from a new thread, which has no context
- *   ? cuFoo                                 whether dlsym finds it
- *   ! cuFoo 12000 2                         what cuGetProcAddress_v2 says of it
+ *   cuMemAlloc_v2 oCUdeviceptr i4096        a call, found by dlsym @ cuCtxSynchronize
+ *   the same from a new thread, which has no context ? cuFoo
+ *   whether dlsym finds it ! cuFoo 12000 2                         what cuGetProcAddress_v2 says of
+ *   it
  *
- * Arguments are words of 64 bits: every parameter of the driver's functions is passed like one, but structures of 64
- * bytes, which lie on the stack, where there are zeros.
+ * Arguments are words of 64 bits: every parameter of the driver's functions is passed like one, but
+ * structures of 64 bytes, which lie on the stack, where there are zeros.
  *
- *   n        NULL, 0                        iNUMBER   a number
- *   x        a handle that nobody gave out  hTYPE:K   the Kth handle of that type, 0 if there are none
- *   b        a buffer of zeros              oTYPE     a buffer that receives a handle of that type
- *   aTYPE:K  a buffer with that handle      sTEXT     a text
- *   M        a module image                 P, Q      parameters of saxpy that are right, and with bad addresses
- *   C, D     a launch configuration, without and with a priority      F    a function to be called back
+ *   n        NULL, 0                        iNUMBER   a number x        a handle that nobody gave
+ *   out  hTYPE:K   the Kth handle of that type, 0 if there are none b        a buffer of zeros
+ *   oTYPE     a buffer that receives a handle of that type aTYPE:K  a buffer with that handle
+ *   sTEXT     a text M        a module image                 P, Q      parameters of saxpy that are
+ *   right, and with bad addresses C, D     a launch configuration, without and with a priority
+ *   F    a function to be called back
  *
- * Values that may differ from run to run are printed by what they stand for: handles and addresses by a number in the
- * order of their appearance, times not at all.
- */
+ * Values that may differ from run to run are printed by what they stand for: handles and addresses
+ * by a number in the order of their appearance, times not at all. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -162,7 +162,8 @@ static void synchronize(void) {
     set(current);
 }
 
-/* The same while a stream is captured, which a context's synchronisation would void: the streams that are not. */
+/* The same while a stream is captured, which a context's synchronisation would void: the streams
+ * that are not. */
 static void synchronize_beside_capture(void) {
     unsigned (*exchange)(int *) = dlsym(library, "cuThreadExchangeStreamCaptureMode");
     unsigned (*is)(void *, int *) = dlsym(library, "cuStreamIsCapturing");

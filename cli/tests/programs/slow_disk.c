@@ -1,6 +1,5 @@
-/* Preloaded into a daemon: a disk that does not answer. A file of what runs have learnt is opened only
- * once there is no file any more whose path is in SLOW_WHILE.
- */
+/* Preloaded into a daemon: a disk that does not answer. A file of what runs have learnt is opened
+ * only once there is no file any more whose path is in SLOW_WHILE. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,13 +1,14 @@
 /* soak WHAT COUNT: very many of one thing.
  *
- *   threads    COUNT threads, 16 at a time, that launch once or twice and end
- *   contexts   COUNT contexts, one after the other, each with memory, a stream and launches
- *   streams    COUNT streams and events, each used and destroyed
- *   blocks     COUNT live allocations, freed from the middle outwards, where neither end of a list is near
- *   modules    COUNT modules with a kernel of its own name, launched and unloaded; every tenth stays
- *   look-ups   COUNT look-ups by each of 8 threads: hooked names, other libraries' names, unknown names
+ *   threads    COUNT threads, 16 at a time, that launch once or twice and end contexts   COUNT
+ *   contexts, one after the other, each with memory, a stream and launches streams    COUNT streams
+ *   and events, each used and destroyed blocks     COUNT live allocations, freed from the middle
+ *   outwards, where neither end of a list is near modules    COUNT modules with a kernel of its own
+ *   name, launched and unloaded; every tenth stays look-ups   COUNT look-ups by each of 8 threads:
+ *   hooked names, other libraries' names, unknown names
  *
- * Prints how much the process has grown from a tenth of the way to the end, and how many more descriptors it has. */
+ * Prints how much the process has grown from a tenth of the way to the end, and how many more
+ * descriptors it has. */
 #include "cuda_min.h"
 #include <dirent.h>
 
@@ -37,7 +38,8 @@ static int open_files(void) {
     return files;
 }
 
-/* To be called in every round. Says now and then that it gets on: on a slow machine all of it takes minutes. */
+/* To be called in every round. Says now and then that it gets on: on a slow machine all of it takes
+ * minutes. */
 static void look(unsigned long round) {
     if (round % (count / 10) == 0) say("going on");
     if (round != count / 10) return;

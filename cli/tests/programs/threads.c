@@ -1,12 +1,11 @@
 /* threads HOW THREADS LAUNCHES: threads that launch at the same time, and how they end.
  *
- *   join     they launch LAUNCHES each and are joined; the result is checked
- *   exit     main calls exit(5) when standard input ends, wherever they are
- *   leave    main leaves by pthread_exit at once; the last thread that is done calls exit(8), as drivers have threads of
+ *   join     they launch LAUNCHES each and are joined; the result is checked exit     main calls
+ *   exit(5) when standard input ends, wherever they are leave    main leaves by pthread_exit at
+ *   once; the last thread that is done calls exit(8), as drivers have threads of
  *            their own, for which a process without others would wait for ever
- *   cancel   main cancels all of them when standard input ends, and joins them
- *   return   main returns 6 when standard input ends, wherever they are
- */
+ *   cancel   main cancels all of them when standard input ends, and joins them return   main
+ *   returns 6 when standard input ends, wherever they are */
 #include "cuda_min.h"
 
 static struct work work;

@@ -1,5 +1,5 @@
-/* told: a service of batches, of which the library's thread tells it, until standard input ends; a request arrives every 10 ms.
- * Says how often it was told. */
+/* told: a service of batches, of which the library's thread tells it, until standard input ends; a
+ * request arrives every 10 ms. Says how often it was told. */
 #include "../../../include/pillion.h"
 #include "cuda_min.h"
 

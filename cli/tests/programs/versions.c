@@ -1,4 +1,5 @@
-/* versions N PLUGIN...: each plugin makes N products with its own cuBLAS, in turns, until each has made them twice. */
+/* versions N PLUGIN...: each plugin makes N products with its own cuBLAS, in turns, until each has
+ * made them twice. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* work DOOR ROUNDS STATUS: every built-in kernel, on two streams, with copies both ways; prints what came out and ends
- * with STATUS. */
+/* work DOOR ROUNDS STATUS: every built-in kernel, on two streams, with copies both ways; prints
+ * what came out and ends with STATUS. */
 #include "cuda_min.h"
 
 #define SIDE 24

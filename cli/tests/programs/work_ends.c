@@ -1,11 +1,10 @@
-/* work_ends HOW: launches ten kernels of 5 ms and ends what they run in while they do. Says "ended" and stays.
+/* work_ends HOW: launches ten kernels of 5 ms and ends what they run in while they do. Says "ended"
+ * and stays.
  *
- *   stream    destroys their stream
- *   context   destroys their context with the stream alive
- *   reset     resets the device, whose primary context they run in
- *   fault     one more kernel writes where there is nothing: an error that stays
- *   thread    they are on the default stream of a thread that ends
- */
+ *   stream    destroys their stream context   destroys their context with the stream alive reset
+ *   resets the device, whose primary context they run in fault     one more kernel writes where
+ *   there is nothing: an error that stays thread    they are on the default stream of a thread that
+ *   ends */
 #include "cuda_min.h"
 
 #define ILLEGAL_ADDRESS 700

@@ -7,7 +7,8 @@ static _Thread_local int depth;
 
 char *getenv(const char *name) {
     static char *(*next)(const char *);
-    /* Found on a call that comes from dlsym itself: an interposer of dlsym that reads the environment would not end. */
+    /* Found on a call that comes from dlsym itself: an interposer of dlsym that reads the
+     * environment would not end. */
     if (depth > 0) return NULL;
     if (next == NULL) {
         depth++;

@@ -1,7 +1,7 @@
 //! Files of the workspace by their paths from its root.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn workspace() -> &'static Path {
     let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent();

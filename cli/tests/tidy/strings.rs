@@ -14,7 +14,7 @@ use syn::Lit;
 use super::sources::sources;
 
 /// Subjects that name nothing.
-const BARE: [&str; 5] = ["who", "whoever", "what", "whatever", "whose"];
+const BARE: [&str; 4] = ["who", "whoever", "what", "whatever"];
 /// Expressions of a dialect, each with plain words.
 const DIALECT: [(&str, &str); 8] = [
     ("is to end", "must exit, ends"),
@@ -53,6 +53,12 @@ impl Reader {
         while let Some(token) = tokens.next() {
             match token {
                 TokenTree::Punct(mark) if mark.as_char() == '#' => {
+                    // `#![doc]` of a file is a comment, whatever it encloses.
+                    if matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '!')
+                    {
+                        tokens.nth(1);
+                        continue;
+                    }
                     if let Some(TokenTree::Group(group)) = tokens.peek()
                         && group.delimiter() == Delimiter::Bracket
                     {
@@ -152,7 +158,8 @@ fn clauses(text: &str) -> impl Iterator<Item = &str> {
 
 /// The bare subject with which a clause begins, unless the clause is a question.
 fn bare_subject(clause: &str) -> Option<&'static str> {
-    if clause.ends_with('?') {
+    // The name of an argument is no word, and the end of one that has a colon in it neither.
+    if clause.ends_with('?') || clause.trim_start().starts_with('{') {
         return None;
     }
     let mut words = clause.split(|c: char| !c.is_alphanumeric());

@@ -243,7 +243,7 @@ impl LearntStore {
         let summed = format!("{heading}\n{rest}");
         let sum = sum_of(&summed);
         let text = format!("{HEADING_START}{sum:016x} {summed}");
-        let read = Profile::parse(&text, Path::new("what was noted"));
+        let read = Profile::parse(&text, Path::new("the recorded durations"));
         let is_same = read.map_err(|error| error.to_string())? == profile;
         match is_same && text.len() <= FILE_BYTES_MAX {
             true => Ok(text),

@@ -141,7 +141,7 @@ impl World<'_> {
         for gpu in 0..self.gpus.len() {
             for task in self.gpus[gpu].take_ended(self.facts) {
                 let served = self.served[task.request].as_mut();
-                served.expect("what runs was started").end_ns = self.now_ns;
+                served.expect("a task that runs was started").end_ns = self.now_ns;
                 self.ended += 1;
                 let took_ns = self.now_ns - task.started_ns;
                 let ended = Ended { task, gpu, took_ns };

@@ -1,4 +1,5 @@
-/* Modules, libraries, linking and occupancy of the CUDA driver API, declared from its public documentation. */
+/* Modules, libraries, linking and occupancy of the CUDA driver API, declared from its public
+ * documentation. */
 #pragma once
 #include "cuda_min.h"
 

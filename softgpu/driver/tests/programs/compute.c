@@ -39,7 +39,8 @@ int main(void) {
             for (int d = 0; d < K; d++) expected += a[i * K + d] * b[d * L + j];
             SHOW(c[i * L + j] == expected);
         }
-    /* Fills of each width, a copy inside the device, and one where the addresses say the direction. */
+    /* Fills of each width, a copy inside the device, and one where the addresses say the direction.
+     * */
     DO(cuMemsetD8_v2(da, 0x11, 4));
     DO(cuMemsetD16_v2(da + 4, 0x2233, 2));
     DO(cuMemsetD32Async(da + 8, 0x44556677, 1, NULL));

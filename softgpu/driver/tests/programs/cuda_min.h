@@ -1,4 +1,5 @@
-/* The part of the CUDA driver API that the test programs use, declared from its public documentation. */
+/* The part of the CUDA driver API that the test programs use, declared from its public
+ * documentation. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* A query or a wait of the legacy stream answers for earlier work in the context's blocking streams, also in those that were destroyed, and
-   for no other stream's. Each stream waits at a gate, and time opens none. */
+/* A query or a wait of the legacy stream answers for earlier work in the context's blocking
+ * streams, also in those that were destroyed, and for no other stream's. Each stream waits at a
+ * gate, and time opens none. */
 #include "cuda_min.h"
 #include <pthread.h>
 
@@ -80,7 +81,8 @@ int main(int argc, char **argv) {
     DO(cuStreamSynchronize(NULL));
     DO(cuStreamQuery(blocking));
 
-    /* A stream that was destroyed still executes what it was given, and so does that of a thread that ended. */
+    /* A stream that was destroyed still executes what it was given, and so does that of a thread
+     * that ended. */
     close_gate(blocking);
     DO(cuStreamDestroy_v2(blocking));
     WANT(NOT_READY, cuStreamQuery(NULL));

@@ -1,4 +1,5 @@
-/* Several devices in one process. Arguments: for each device that is to be seen, "PCI-bus-id SMs". */
+/* Several devices in one process. Arguments: for each device that is to be seen, "PCI-bus-id SMs".
+ * */
 #include "cuda_min.h"
 
 #define N 4096

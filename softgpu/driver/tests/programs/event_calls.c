@@ -1,5 +1,6 @@
-/* With SOFTGPU_EVENT_NS=argv[1] a record or query of an event, and a query of a stream, takes at least so long, two of them at once twice as
-   long, and a launch waits for one that has begun. Nothing is said of how long anything takes at most. */
+/* With SOFTGPU_EVENT_NS=argv[1] a record or query of an event, and a query of a stream, takes at
+ * least so long, two of them at once twice as long, and a launch waits for one that has begun.
+ * Nothing is said of how long anything takes at most. */
 #include "cuda_min.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* A child of fork can do nothing, and does not disturb its parent; a child forked before cuInit can do everything. */
+/* A child of fork can do nothing, and does not disturb its parent; a child forked before cuInit can
+ * do everything. */
 #include "cuda_min.h"
 #include <sys/wait.h>
 #include <unistd.h>

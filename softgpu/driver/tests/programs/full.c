@@ -1,5 +1,5 @@
-/* A submit to a full stream blocks. Until there is room, calls of other threads in the context wait, and calls in other
-   contexts do not. */
+/* A submit to a full stream blocks. Until there is room, calls of other threads in the context
+ * wait, and calls in other contexts do not. */
 #include "cuda_min.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* Graphs, captures and host functions of the CUDA driver API, declared from its public documentation. */
+/* Graphs, captures and host functions of the CUDA driver API, declared from its public
+ * documentation. */
 #pragma once
 #include <stddef.h>
 #include "cuda_min.h"

@@ -1,4 +1,5 @@
-/* Graphs: what they are made of, that they compute what they should, and every way to change them. */
+/* Graphs: what they are made of, that they compute what they should, and every way to change them.
+ * */
 #include "graph_min.h"
 
 #define N 1000

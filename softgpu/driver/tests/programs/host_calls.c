@@ -12,7 +12,8 @@ static float *pinned;
 
 static void number(void *data) { seen[(size_t)data] = atomic_fetch_add(&order, 1); }
 
-/* The same, once it is let: until then the stream stands, however long this process gets no processor. */
+/* The same, once it is let: until then the stream stands, however long this process gets no
+ * processor. */
 static atomic_int is_let;
 static void number_when_let(void *data) {
     while (atomic_load(&is_let) == 0) usleep(100);

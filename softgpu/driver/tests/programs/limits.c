@@ -1,4 +1,5 @@
-/* Memory is a resource of the device: what is full says so, and what addresses mean can be asked. */
+/* Memory is a resource of the device: what is full says so, and what addresses mean can be asked.
+ * */
 #include "cuda_min.h"
 
 typedef struct pool *Pool;

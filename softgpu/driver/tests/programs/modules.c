@@ -1,4 +1,5 @@
-/* Images that real tools wrote: argv[1] is the folder of softgpu's test images; the device is a T4 (7.5). */
+/* Images that real tools wrote: argv[1] is the folder of softgpu's test images; the device is a T4
+ * (7.5). */
 #include "code.h"
 
 static char *folder;

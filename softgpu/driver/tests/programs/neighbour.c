@@ -1,4 +1,5 @@
-/* Shares the device with holder.c: sees its memory taken, works beside it, and finds the memory free when it is gone. */
+/* Shares the device with holder.c: sees its memory taken, works beside it, and finds the memory
+ * free when it is gone. */
 #include "cuda_min.h"
 
 int main(void) {

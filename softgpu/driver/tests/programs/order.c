@@ -3,7 +3,8 @@
 
 CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
 
-/* What a stream has to do waits at the gate until it is opened, however long this process gets no processor meanwhile. */
+/* What a stream has to do waits at the gate until it is opened, however long this process gets no
+ * processor meanwhile. */
 static volatile uint32_t *gate;
 static uint32_t gates;
 
@@ -30,8 +31,8 @@ int main(void) {
     DO(cuMemHostAlloc((void **)&gate, 64, 0));
     *gate = 0;
 
-    /* An event's time is the device's: a kernel of one wave takes its block time, 2 ms, and begins 1.4 us after the one
-       before it in its stream (LAUNCH_GAP_NS). */
+    /* An event's time is the device's: a kernel of one wave takes its block time, 2 ms, and begins
+     * 1.4 us after the one before it in its stream (LAUNCH_GAP_NS). */
     close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuEventRecord(begin, blocking));

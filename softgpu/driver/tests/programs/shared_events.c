@@ -1,4 +1,5 @@
-/* Two processes share an event: what one records the other waits for, on the host and on a stream, and the other way round. */
+/* Two processes share an event: what one records the other waits for, on the host and on a stream,
+ * and the other way round. */
 #include "cuda_min.h"
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -69,7 +70,8 @@ static void importer(int peer) {
     tell(peer);
     DO(cuEventSynchronize(event));
 
-    /* More records than there are words for, and one that is destroyed before its stream comes to it. */
+    /* More records than there are words for, and one that is destroyed before its stream comes to
+     * it. */
     for (int i = 0; i < RECORDS; i++)
         DO(cuEventRecord(event, stream));
     DO(cuEventSynchronize(event));

@@ -1,5 +1,5 @@
-/* Two processes share memory: one by an IPC handle, one by a file descriptor. What one writes the other reads, and memory
- * lives until nobody has it any more. */
+/* Two processes share memory: one by an IPC handle, one by a file descriptor. What one writes the
+ * other reads, and memory lives until nobody has it any more. */
 #include "cuda_min.h"
 #include <sys/socket.h>
 #include <sys/wait.h>

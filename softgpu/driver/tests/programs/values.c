@@ -1,4 +1,5 @@
-/* Values that streams wait for and write, attributes of streams, events behind contexts, the other forms of contexts. */
+/* Values that streams wait for and write, attributes of streams, events behind contexts, the other
+ * forms of contexts. */
 #include "cuda_min.h"
 #include <pthread.h>
 #include <unistd.h>

@@ -63,7 +63,7 @@ const SINGLE_BIT: u64 = 1;
 const DOUBLE_BIT: u64 = 2;
 const XID: u64 = 8;
 
-/// What becomes of the other clients of MPS when one ends with work in flight.
+/// Fate of the other MPS clients when one ends with work in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum MpsKill {
     /// Nothing.
