@@ -200,7 +200,7 @@ pillion_hp_request_duration_seconds_count{pillion_job="a\"b\\c"} 3
 # HELP pillion_be_share_ratio Speed of a best-effort job, as a share of its speed alone.
 # TYPE pillion_be_share_ratio gauge
 pillion_be_share_ratio{pillion_job="a\"b\\c"} 0.25
-# HELP pillion_be_held_seconds_total Time that a best-effort job stood still, by the rule that held it.
+# HELP pillion_be_held_seconds_total Time that a best-effort job was held, by the rule that held it.
 # TYPE pillion_be_held_seconds_total counter
 pillion_be_held_seconds_total{pillion_job="a\"b\\c"} 1.5
 # HELP pillion_kernel_launches_total Kernels that the job has launched.

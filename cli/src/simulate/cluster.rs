@@ -8,6 +8,7 @@
 mod facts;
 mod mechanisms;
 mod oltunes;
+mod own_suites;
 mod pages;
 mod pairs;
 mod plan;

@@ -370,7 +370,7 @@ mod tests {
         policy["bounds"]["gain"] = json!(0.25);
         let said = bounds(&policy).unwrap();
         assert!(
-            said.starts_with("how long high-priority requests take alone is not known yet; until then 340 us stand for"),
+            said.starts_with("the duration of high-priority requests alone is not known yet; until then Pillion assumes that they can afford 340 us"),
             "{said}"
         );
         assert!(said.contains("held back"), "{said}");

@@ -140,7 +140,7 @@ mod tests {
         let other = HEADER.replace("\"schema_version\":1", "\"schema_version\":2");
         let early = HEADER.replace("\"ended_ns\":2", "\"ended_ns\":0");
         for (bytes, part) in [
-            (HEADER.as_bytes().to_vec(), "no first line"),
+            (HEADER.as_bytes().to_vec(), "first line is missing"),
             (format!("{other}\n").into_bytes(), "version 2"),
             (format!("{HEADER}\nrest").into_bytes(), "is cut"),
             (format!("{early}\n").into_bytes(), "ends before it begins"),

@@ -474,6 +474,18 @@ fn the_suite_fgd_sets_the_published_allocations_beside_ours() {
 }
 
 #[test]
+fn the_suite_gpucolo_runs_with_chosen_policies() {
+    let ended = with_data("--suite gpucolo --quick --policy exclusive,muxflow,pillion");
+    expect_success(&ended);
+    let table = text(&ended.stdout);
+    let mut rows = table.lines();
+    for policy in ["exclusive", "muxflow", "pillion"] {
+        let is_row = |row: &str| row.split_whitespace().next() == Some(policy);
+        assert!(rows.any(is_row), "{policy}:\n{table}");
+    }
+}
+
+#[test]
 fn the_suite_oltunes_has_a_line_for_each_pattern_and_policy() {
     let ended = with_data("--suite oltunes --quick --json");
     expect_success(&ended);

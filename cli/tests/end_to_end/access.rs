@@ -28,5 +28,9 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
     assert!(number(&seen["memory"]["quota_bytes"]) > 0, "{seen:#}");
     let ended = gpu.expect_right_end("serve", job, &daemon);
     let errors = &ended.errors;
-    assert_eq!(errors.matches("it is best-effort").count(), 1, "{errors}");
+    assert_eq!(
+        errors.matches("the process runs as best-effort").count(),
+        1,
+        "{errors}"
+    );
 }

@@ -324,7 +324,7 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
         assert_eq!(ended.asked("launches"), 13);
         ended
             .expect_errors(said)
-            .expect_errors(&["unknown kernels"]);
+            .expect_errors(&["without a profile"]);
     };
     let job = gpu.job("by-hand", "work linked 5 0").best_effort(daemon);
     let ended = job.env("PILLION_PROFILE", profile).run();

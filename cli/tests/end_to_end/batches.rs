@@ -48,7 +48,7 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
     let others = wanted.iter().filter(|text| !text.starts_with("batch 4 "));
     assert!(others.count() > 0, "{wanted:?}");
     let kept = of("batch-kept");
-    let said = format!("batch {batch} stays for requests of kind 0 of job serve, after ");
+    let said = format!("batch {batch} is kept for requests of kind 0 of job serve, after ");
     assert!(
         kept.last().is_some_and(|text| text.starts_with(&said)),
         "{kept:?}"

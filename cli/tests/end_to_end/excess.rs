@@ -49,7 +49,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
     daemon.job_when("job", "its excess", |job| excess(job) == expected);
     let shown = daemon.explained();
     let line = format!(
-        "pid {} has 2.00 GiB of the GPU's memory and is no client",
+        "pid {} holds 2.00 GiB of the GPU's memory and is not a client",
         stray.pid()
     );
     assert!(shown.contains(&line), "{shown}");

@@ -474,7 +474,7 @@ fn a_program_of_a_rule_that_cannot_be_run_is_said() {
     gpu.inject("xid 13");
     event_when(&gpu, &daemon, "action-failed", |event| {
         let text = event["text"].as_str().unwrap();
-        text.contains("/no/such/program cannot be run")
+        text.contains("cannot run /no/such/program")
     });
 }
 

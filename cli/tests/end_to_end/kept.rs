@@ -140,7 +140,7 @@ fn what_a_daemon_says_late_is_taken_all_the_same() {
         job.wait_for("round", 3);
         until("that it is late", || {
             job.errors()
-                .contains("is taken once the daemon says it")
+                .contains("still waiting for the kept durations")
                 .then_some(())
         });
         std::fs::remove_file(&slow).unwrap();

@@ -180,7 +180,7 @@ fn doctor_says_who_hears_of_ranges() {
     let tool = "NVTX_INJECTION64_PATH";
     let other = examine(tool, "/opt/nsight/tool.so");
     assert!(row(&other, tool).starts_with("warning"), "{other}");
-    assert!(other.contains("that tool hears of NVTX ranges and Pillion does not"));
+    assert!(other.contains("that tool receives the NVTX ranges instead of Pillion"));
     let range = "PILLION_REQUEST_RANGE";
     assert!(row(&examine(range, "forward"), range).ends_with("/forward"));
     assert!(row(&examine(range, "a*/b"), range).starts_with("error"));

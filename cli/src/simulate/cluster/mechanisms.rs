@@ -2,10 +2,7 @@
 //! (`cluster_sim::muxflow`). Its rows differ in no placement policy, so it has its own line and
 //! table.
 
-use std::env;
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_sim::MODEL;
 use cluster_sim::muxflow::{CLUSTERS, GPUS_PER_TRAINING, Outcome, compare};
 use cluster_sim::muxflow_table::{LOADS_PCT, Mechanism, MuxFlowTable};
@@ -14,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::out;
-use crate::simulate::cluster::Options;
-use crate::simulate::plan::DATA;
+use crate::simulate::cluster::{Options, own_suites};
 use crate::status::table;
 
 pub(crate) const NAME: &str = "muxflow";
@@ -27,9 +23,7 @@ const QUICK_SEEDS: u64 = 2;
 /// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let jobs = jobs(options).map_err(Failure::usage)?;
-    if let Some(folder) = &options.out {
-        out::folder(folder).map_err(Failure::usage)?;
-    }
+    own_suites::make_folder(options)?;
     let sharing = MuxFlowTable::t4().context("cannot read the built-in table")?;
     let seeds = if options.quick { QUICK_SEEDS } else { SEEDS };
     let mut lines = Vec::new();
@@ -54,11 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
              recorded lengths over sum of times placed. All numbers are simulated; nothing was measured on hardware."
         ))?;
     }
-    if let Some(folder) = &options.out {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        out::file(folder, "results.jsonl", &text)?;
-    }
-    Ok(())
+    own_suites::write(options, &lines)
 }
 
 fn jobs(options: &Options) -> Result<Vec<philly::Job>> {
@@ -66,13 +56,8 @@ fn jobs(options: &Options) -> Result<Vec<philly::Job>> {
         options.policy.is_empty() && options.seeds.is_empty(),
         "--policy, --seeds: suite {NAME} compares ways to share, with its own seeds"
     );
-    ensure!(
-        options.neighbours.is_none() && options.speed_max.is_none(),
-        "--neighbours, --speed-max: suite {NAME} has its own table"
-    );
-    let data = env::var_os(DATA)
-        .map(PathBuf::from)
-        .ok_or_else(|| anyhow!("--suite {NAME}: {DATA} must name the folder of recorded traces"))?;
+    own_suites::refuse_table_options(NAME, options)?;
+    let data = own_suites::data(NAME)?;
     let path = data.join("traces/philly_processed/philly_every2nd.csv");
     traces::read(&path, philly::jobs).with_context(|| format!("--suite {NAME}"))
 }

@@ -2,10 +2,7 @@
 //! latencies from an online predictor (`cluster_sim::oltunes`). Its rows are tasks of ms, so it has
 //! its own line and table.
 
-use std::env;
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_sim::MODEL;
 use cluster_sim::oltunes::facts::Facts;
 use cluster_sim::oltunes::{
@@ -17,8 +14,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::out;
-use crate::simulate::cluster::Options;
-use crate::simulate::plan::DATA;
+use crate::simulate::cluster::{Options, own_suites};
 use crate::simulate::runner::Progress;
 use crate::status::table;
 
@@ -40,9 +36,7 @@ const QUICK_SPAN_S: f64 = 10.0;
 /// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let recorded = recorded(options).map_err(Failure::usage)?;
-    if let Some(folder) = &options.out {
-        out::folder(folder).map_err(Failure::usage)?;
-    }
+    own_suites::make_folder(options)?;
     let known = InferenceTable::simulated().context("cannot read the built-in table")?;
     let facts = Facts::new(&known).context("cannot read the built-in table")?;
     let seeds = if options.quick { QUICK_SEEDS } else { SEEDS };
@@ -85,11 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
              energy. All numbers are simulated; nothing was measured on hardware."
         ))?;
     }
-    if let Some(folder) = &options.out {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        out::file(folder, "results.jsonl", &text)?;
-    }
-    Ok(())
+    own_suites::write(options, &lines)
 }
 
 fn loads(options: &Options) -> &'static [(&'static str, Load)] {
@@ -123,13 +113,8 @@ fn recorded(options: &Options) -> Result<Recorded> {
         options.policy.is_empty() && options.seeds.is_empty(),
         "--policy, --seeds: suite {NAME} has its own policies and seeds"
     );
-    ensure!(
-        options.neighbours.is_none() && options.speed_max.is_none(),
-        "--neighbours, --speed-max: suite {NAME} has its own table"
-    );
-    let data = env::var_os(DATA)
-        .map(PathBuf::from)
-        .ok_or_else(|| anyhow!("--suite {NAME}: {DATA} must name the folder of recorded traces"))?;
+    own_suites::refuse_table_options(NAME, options)?;
+    let data = own_suites::data(NAME)?;
     let path = data.join("disb/workloads/REAL.json");
     Recorded::read(&path).with_context(|| format!("--suite {NAME}"))
 }

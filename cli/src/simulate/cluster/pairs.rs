@@ -2,10 +2,10 @@
 //! (`cluster_sim::services`), not those of the registry, so it has its own plan, line and table.
 
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, thread};
+use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use cluster_sim::MODEL;
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::out;
-use crate::simulate::cluster::Options;
 use crate::simulate::cluster::facts::mean;
-use crate::simulate::plan::{DATA, meant};
+use crate::simulate::cluster::{Options, own_suites};
+use crate::simulate::plan::meant;
 use crate::simulate::runner::Progress;
 use crate::status::table;
 
@@ -51,9 +51,7 @@ struct Plan {
 /// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
-    if let Some(folder) = &options.out {
-        out::folder(folder).map_err(Failure::usage)?;
-    }
+    own_suites::make_folder(options)?;
     let outcomes = plan.outcomes();
     let mut outcomes = outcomes.into_iter();
     let mut lines = Vec::new();
@@ -74,19 +72,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             print(load, &rows)?;
         }
     }
-    if let Some(folder) = &options.out {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        out::file(folder, "results.jsonl", &text)?;
-    }
-    Ok(())
+    own_suites::write(options, &lines)
 }
 
 impl Plan {
     fn of(options: &Options) -> Result<Self> {
-        ensure!(
-            options.neighbours.is_none() && options.speed_max.is_none(),
-            "--neighbours, --speed-max: suite {NAME} has its own table"
-        );
+        own_suites::refuse_table_options(NAME, options)?;
         let known = |name: &String| {
             let found = POLICIES.iter().find(|known| *known == name);
             found.copied().ok_or_else(|| {
@@ -96,16 +87,9 @@ impl Plan {
             })
         };
         let policies: Vec<&str> = options.policy.iter().map(known).collect::<Result<_>>()?;
-        super::plan::each_once("--seeds", &options.seeds)?;
         super::plan::each_once("--policy", &policies)?;
-        let seeds = match (&options.seeds[..], options.quick) {
-            ([], true) => SEEDS[..QUICK_SEEDS].to_vec(),
-            ([], false) => SEEDS.to_vec(),
-            (seeds, _) => seeds.to_vec(),
-        };
-        let data = env::var_os(DATA).map(PathBuf::from).ok_or_else(|| {
-            anyhow!("--suite {NAME}: {DATA} must name the folder of recorded traces")
-        })?;
+        let seeds = own_suites::seeds(options, &SEEDS, QUICK_SEEDS)?;
+        let data = own_suites::data(NAME)?;
         let table = ServiceTable::a100()?;
         Ok(Self {
             known: Known::sampled(&table),

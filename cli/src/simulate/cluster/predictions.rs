@@ -2,10 +2,9 @@
 //! that Gavel's authors measured, judged by unseen samples. It places no job, so it has its own
 //! lines and tables.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_sim::MODEL;
 use cluster_sim::prediction::{
     Accuracy, Left, Online, Report, Sample, Target, Unseen, play, samples, shuffled, unseen,
@@ -18,9 +17,8 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::out;
-use crate::simulate::cluster::Options;
 use crate::simulate::cluster::facts::mean;
-use crate::simulate::plan::DATA;
+use crate::simulate::cluster::{Options, own_suites};
 use crate::simulate::runner::Progress;
 use crate::status::table;
 
@@ -63,9 +61,7 @@ struct Kept {
 /// Exits 2 for unusable input, before it runs or writes anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
-    if let Some(folder) = &options.out {
-        out::folder(folder).map_err(Failure::usage)?;
-    }
+    own_suites::make_folder(options)?;
     let runs = TARGETS.len() * (plan.seeds.len() + LEFT.len() * plan.shots.len());
     let progress = Progress::new(runs as u64 * RUN_MS * 1_000_000, runs);
     let mut done = 0;
@@ -91,11 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             write_model(folder, name, &samples, plan.seeds[0])?;
         }
     }
-    if let Some(folder) = &options.out {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        out::file(folder, "results.jsonl", &text)?;
-    }
-    Ok(())
+    own_suites::write(options, &lines)
 }
 
 impl Plan {
@@ -108,15 +100,8 @@ impl Plan {
             options.neighbours.is_none() && options.speed_max.is_none(),
             "--neighbours, --speed-max: suite {NAME} places no jobs"
         );
-        super::plan::each_once("--seeds", &options.seeds)?;
-        let seeds = match (&options.seeds[..], options.quick) {
-            ([], true) => SEEDS[..QUICK_SEEDS].to_vec(),
-            ([], false) => SEEDS.to_vec(),
-            (seeds, _) => seeds.to_vec(),
-        };
-        let data = env::var_os(DATA).map(PathBuf::from).ok_or_else(|| {
-            anyhow!("--suite {NAME}: {DATA} must name the folder of recorded traces")
-        })?;
+        let seeds = own_suites::seeds(options, &SEEDS, QUICK_SEEDS)?;
+        let data = own_suites::data(NAME)?;
         let path = data.join("traces/gavel_throughputs/physical_cluster_throughputs.json");
         let measured = traces::read(&path, gavel::throughputs);
         let shots = if options.quick {

@@ -20,6 +20,41 @@ pub(super) fn fenced(document: &str) -> Vec<Fenced> {
     blocks.collect()
 }
 
+/// A line of a code block, indented or fenced.
+pub(super) struct CodeLine {
+    /// Counted from 1.
+    pub(super) line: usize,
+    /// The number of its block; prose separates blocks.
+    pub(super) block: usize,
+    pub(super) text: String,
+}
+
+/// The lines of all code blocks of a document.
+pub(super) fn code_lines(document: &str) -> Vec<CodeLine> {
+    let (mut found, mut is_fenced, mut is_list) = (Vec::new(), false, false);
+    let mut block = 0;
+    for (index, text) in document.lines().enumerate() {
+        if text.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+            continue;
+        }
+        // Indented text below an item of a list is the item's, unless it is indented further.
+        let is_item = text.starts_with("- ") || text.starts_with(|c: char| c.is_ascii_digit());
+        is_list = is_item || (is_list && (text.is_empty() || text.starts_with(' ')));
+        let indent = if is_list { "       " } else { "    " };
+        if is_fenced || text.starts_with(indent) {
+            found.push(CodeLine {
+                line: index + 1,
+                block,
+                text: text.trim().to_owned(),
+            });
+        } else if !text.trim().is_empty() {
+            block += 1;
+        }
+    }
+    found
+}
+
 /// Words that stand for measured ones in a document: units, and the rule that held a job last.
 const UNITS: [&str; 7] = ["ns", "us", "ms", "s", "MiB", "GiB", "%"];
 const A_RULE: &str = "budget";

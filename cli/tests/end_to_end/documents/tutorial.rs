@@ -16,15 +16,12 @@ use crate::torch;
 const COLUMNS: usize = 130;
 
 /// A folder like a fresh clone that has been built: `cargo` finds nothing left to do.
-fn built_clone(folder: &Path) {
+pub(super) fn built_clone(folder: &Path) {
     fs::create_dir_all(folder.join("target")).unwrap();
     symlink(cargo_folder(), folder.join("target/release")).unwrap();
     let mut copy = Command::new("cp");
     copy.arg("-r").arg(workspace().join("examples")).arg(folder);
     collect(copy).expect_success();
-    let python = torch::python(Cuda::V13);
-    let environment = python.parent().unwrap().parent().unwrap();
-    symlink(environment, folder.join(".venv-torch")).unwrap();
     fs::create_dir(folder.join("bin")).unwrap();
     let cargo = "#!/bin/sh\n[ \"$*\" = 'build --release' ]\n";
     write_script(&folder.join("bin/cargo"), cargo);
@@ -143,6 +140,9 @@ fn patiently<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
 fn the_tutorial_runs_as_written() {
     let folder = tempfile::tempdir().unwrap();
     built_clone(folder.path());
+    let python = torch::python(Cuda::V13);
+    let environment = python.parent().unwrap().parent().unwrap();
+    symlink(environment, folder.path().join(".venv-torch")).unwrap();
     let document = fs::read_to_string(workspace().join("docs/tutorial.md")).unwrap();
     let blocks = fenced(&document);
     let commands = blocks.iter().filter(|block| block.language == "sh").count();

@@ -1,0 +1,187 @@
+//! For each command of the documents: how a test runs it.
+
+/// How a test runs a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    /// `commands` runs it as it is written, and it succeeds.
+    Run,
+    /// As [`How::Run`], and it prints the lines below it.
+    Prints,
+    /// As [`How::Run`], with `--seconds 1` at its end.
+    Short,
+    /// A test of this name runs it.
+    By(&'static str),
+    /// This file, a part of CI or of its tests of packages, has this line or part of a line.
+    In(&'static str, &'static str),
+    /// It needs a GPU, and the document says so in its line or is about nothing else.
+    Gpu,
+    /// It measures this machine for minutes, and tests do not.
+    Bench,
+}
+
+use How::{Bench, By, Gpu, In, Prints, Run, Short};
+
+const SUITES: How = By("every_part_of_our_suites_can_be_run");
+const MPS: &str =
+    "the_stand_in_answers_every_command_as_nvidias_control_daemon_does_without_a_device";
+const MPS_SERVER: &str =
+    "a_servers_death_takes_its_clients_and_newcomers_are_refused_until_these_are_gone";
+const CONTAINER: &str = "a_container_whose_image_cannot_load_the_library_starts_without";
+const C_EXAMPLE: &str = "the_c_program_runs_by_pillion_run_and_by_hand";
+
+/// Document, beginning of the command, how it is run. The first fitting row counts.
+pub(super) const COMMANDS: &[(&str, &str, How)] = &[
+    ("README.md", "cargo build", Prints),
+    (
+        "README.md",
+        "cargo test",
+        In(".ci/run", "cargo test --release"),
+    ),
+    ("README.md", "pillion ", Run),
+    ("benches/README.md", "cargo bench", Bench),
+    ("benches/gpu/README.md", "", Gpu),
+    ("docs/add-a-policy.md", "pillion simulate", Prints),
+    ("docs/containers.md", "pillion cdi", By(CONTAINER)),
+    (
+        "docs/containers.md",
+        "echo /usr/lib/pillion/libpillion.so",
+        By(CONTAINER),
+    ),
+    ("docs/containers.md", "podman", Gpu),
+    (
+        "docs/faults.md",
+        "pillion events --follow",
+        By("who_follows_sees_what_happens_also_at_the_next_daemon"),
+    ),
+    ("docs/faults.md", "softgpu-server", Run),
+    (
+        "docs/fleet.md",
+        "apt install",
+        In("packaging/in-systemd", "dpkg -i /tried.deb"),
+    ),
+    ("docs/fleet.md", "install -D", Run),
+    ("docs/fleet.md", "for i in", Run),
+    (
+        "docs/fleet.md",
+        "pillion config check",
+        By("every_command_ends_without_a_daemon_as_the_contract_says"),
+    ),
+    (
+        "docs/fleet.md",
+        "systemctl enable",
+        In("packaging/in-systemd", "systemctl enable --now"),
+    ),
+    ("docs/fleet.md", "pillion cdi", By(CONTAINER)),
+    (
+        "docs/monitoring.md",
+        "pillion exporter --textfile",
+        By("a_file_for_node_exporter_is_written_with_a_daemon_and_without"),
+    ),
+    (
+        "docs/monitoring.md",
+        "pillion exporter",
+        By("a_scrape_shows_what_the_daemon_counts_in_the_format_that_was_asked_for"),
+    ),
+    ("docs/mps.md", "export CUDA_MPS_PIPE_DIRECTORY=T", By(MPS)),
+    ("docs/mps.md", "export LD_LIBRARY_PATH", By(MPS)),
+    ("docs/mps.md", "nvidia-cuda-mps-control", By(MPS)),
+    ("docs/mps.md", "printf", By(MPS)),
+    ("docs/mps.md", "", By(MPS_SERVER)),
+    (
+        "docs/operating.md",
+        "pip install",
+        In("packaging/check", "pip install --quiet --no-index"),
+    ),
+    (
+        "docs/operating.md",
+        "apt install",
+        In("packaging/in-systemd", "dpkg -i /tried.deb"),
+    ),
+    (
+        "docs/operating.md",
+        "rpm -i",
+        In("packaging/check", "rpm -qp"),
+    ),
+    (
+        "docs/operating.md",
+        "pilliond --config",
+        In("examples/with-softgpu", "pilliond\" --config"),
+    ),
+    ("docs/operating.md", "LD_PRELOAD=", By(C_EXAMPLE)),
+    ("docs/operating.md", "nsys ", Gpu),
+    ("docs/operating.md", "ncu ", Gpu),
+    (
+        "docs/operating.md",
+        "pillion profile import",
+        By("what_is_imported_is_shown_checked_and_compared"),
+    ),
+    (
+        "docs/operating.md",
+        "pillion profile show",
+        By("what_is_imported_is_shown_checked_and_compared"),
+    ),
+    (
+        "docs/operating.md",
+        "pillion profile learnt train.py",
+        By("the_second_start_knows_the_kernels_of_the_first_in_either_class"),
+    ),
+    (
+        "docs/operating.md",
+        "target/release/pillion demo --hp model_kernels",
+        By("on_orions_traces_pillion_protects_the_high_priority_job_and_lets_the_other_work"),
+    ),
+    ("docs/operating.md", "target/release/pillion demo", Short),
+    (
+        "docs/operating.md",
+        "target/release/pillion simulate",
+        Prints,
+    ),
+    ("docs/operating.md", "", Run),
+    ("docs/policy.md", "PILLION_DATA=", SUITES),
+    (
+        "docs/pytorch.md",
+        "PILLION_LOG=debug",
+        By("what_pytorch_resolves_is_listed_by_door"),
+    ),
+    (
+        "docs/pytorch.md",
+        "cargo test",
+        In(".ci/run", "cargo test --release"),
+    ),
+    ("docs/pytorch.md", "", Run),
+    ("docs/reproduction-gpucolo.md", "pillion simulate", SUITES),
+    ("docs/simulate.md", "pillion simulate --suite", SUITES),
+    (
+        "docs/simulate.md",
+        "pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate",
+        By("inflation_fills_a_cluster_and_counts_what_does_not_fit"),
+    ),
+    (
+        "docs/simulate.md",
+        "pillion simulate cluster",
+        By("every_form_of_trace_is_played"),
+    ),
+    (
+        "docs/simulate.md",
+        "PILLION_DATA=data pillion simulate cluster --suite gpucolo",
+        By("the_suite_gpucolo_runs_with_chosen_policies"),
+    ),
+    ("docs/simulate.md", "pillion simulate", Short),
+    ("docs/tutorial.md", "", By("the_tutorial_runs_as_written")),
+    (
+        "examples/README.md",
+        "examples/with-softgpu target/release/pillion run -- python3 examples/2",
+        By("the_python_program_runs_under_pillion_run"),
+    ),
+    (
+        "examples/README.md",
+        "DEVICE=A100-SXM4-40GB",
+        By("the_example_serves_and_trains_beside_each_other"),
+    ),
+    (
+        "examples/README.md",
+        "target/release/pillion simulate --scenario",
+        By("every_example_of_the_documentation_can_be_run"),
+    ),
+    ("examples/README.md", "", Run),
+];
