@@ -29,7 +29,7 @@ pub(crate) enum Command {
 /// Writes the file by which container runtimes give containers the library and the sockets.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: pillion cdi generate -o /var/run/cdi/pillion.json\n         \
+    after_help = "Example: pillion cdi generate -o /etc/cdi/pillion.json\n         \
                   podman run --device nvidia.com/gpu=0 --device pillion/job=best-effort IMAGE\n\n\
                   docs/containers.md covers Docker, Kubernetes, SELinux, and images that cannot load the library."
 )]
