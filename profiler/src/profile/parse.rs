@@ -199,7 +199,7 @@ fn parse_requests(table: &Table<'_>, kernels: usize) -> Result<Option<Requests>,
 
 /// Format and version come first: another version cannot be judged further.
 fn check_version(table: &Table<'_>) -> Result<u64, Error> {
-    const EXPECTED: &str = "format = \"pillion-profile\" and version = 2";
+    const EXPECTED: &str = "format = \"pillion-profile\" and version = 3";
     // A mistyped `format` is better reported as such than as missing.
     if table.table.get("format").is_none() || table.table.get("version").is_none() {
         table.check_keys(&KEYS)?;

@@ -80,7 +80,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "version = 2",
         "",
-        "p:1:1: the profile has no version; expected format = \"pillion-profile\" and version = 2",
+        "p:1:1: the profile has no version; expected format = \"pillion-profile\" and version = 3",
     ),
     (
         "format = ",
