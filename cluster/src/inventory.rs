@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_node_of_more_gpus_than_a_set_holds_is_refused() {
         let error = Inventory::uniform(model(), 1, 33).unwrap_err();
-        let said = "node node-0000: 33 GPUs, at most 32 are possible";
+        let said = "node node-0000: 33 GPUs: expected at most 32";
         assert_eq!(error.to_string(), said);
     }
 
@@ -214,6 +214,9 @@ mod tests {
             model: ModelId(1),
         };
         let error = Inventory::new(vec![model()], vec![node]).unwrap_err();
-        assert_eq!(error.to_string(), "node a: model number 1 of 1");
+        assert_eq!(
+            error.to_string(),
+            "node a: model number 1: expected a number below 1"
+        );
     }
 }

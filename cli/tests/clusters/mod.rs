@@ -270,7 +270,7 @@ const REFUSALS: [(&str, &str); 44] = [
     ("--trace GAVEL --gpus 8", "--pairs FILE"),
     (
         "--trace GAVEL --gpus 8 --pairs PAIRS --pairs-gpu a100",
-        "there are v100",
+        "expected one of v100",
     ),
     (
         "--trace TIRESIAS --gpus 8 --pairs WORDS",

@@ -190,7 +190,9 @@ fn a_container_whose_image_cannot_load_the_library_starts_without() {
     let ended = run("/bin/true", OURS).expect_success();
     assert_eq!(ended.errors, "");
     let ended = run("true", "/x.so").expect_success();
-    ended.expect_errors(&["pillion: container c1 runs without Pillion: its LD_PRELOAD is \"/x.so\""]);
+    ended.expect_errors(&[
+        "pillion: container c1 runs without Pillion: its LD_PRELOAD is \"/x.so\"",
+    ]);
 }
 
 #[test]

@@ -221,7 +221,10 @@ fn what_cannot_be_played_is_refused_with_its_reason() {
     );
     let files = Files::new();
     let error = Measured::load(&files.write(THROUGHPUTS), "a100").expect_err("no such GPU");
-    assert!(error.to_string().ends_with("there are v100"), "{error}");
+    assert!(
+        error.to_string().ends_with("expected one of v100"),
+        "{error}"
+    );
     let error = cluster(&files.write("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,0,\n"));
     let error = error.expect_err("no GPU").to_string();
     assert!(
