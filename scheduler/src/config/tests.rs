@@ -160,7 +160,7 @@ fn a_rule_for_deaths_takes_no_codes_which_would_be_ns_of_work() {
     assert!(check(&format!("{LEAST}{rule}")).is_ok());
     let errors = check(&format!("{LEAST}{rule}codes = [719]\n")).unwrap_err();
     let text = format!("{errors}");
-    let part = "codes is set, but died-in-flight has none";
+    let part = "codes is set, but fault died-in-flight has no codes";
     assert!(text.contains(part), "{text}");
 }
 

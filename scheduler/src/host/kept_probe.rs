@@ -146,11 +146,11 @@ mod tests {
             ),
             (
                 r#"{"schema_version":1,"state":"ill","metric":null,"entered_unix_ms":[]}"#,
-                "state \"ill\" is none",
+                "unknown state \"ill\"",
             ),
             (
                 r#"{"schema_version":1,"state":"healthy","metric":"fan","entered_unix_ms":[]}"#,
-                "metric \"fan\" is none",
+                "unknown metric \"fan\"",
             ),
         ] {
             fs::write(file.path(), text).unwrap();
