@@ -365,7 +365,7 @@ fn a_wait_for_what_was_never_submitted_is_refused() {
     );
     assert_eq!(
         gpu.submit(0, b, wait(b, 1)).unwrap_err().to_string(),
-        "stream 2 has no operation 1: it was given 0 so far"
+        "stream 2 has no operation 1: 0 operations were submitted"
     );
     assert_eq!(
         gpu.submit(0, b, wait(a, 0)),

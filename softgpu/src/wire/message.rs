@@ -350,7 +350,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 12") && text.contains("this build 11"),
+            text.contains("version 12") && text.contains("this build speaks 11"),
             "{text}"
         );
     }
