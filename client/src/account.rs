@@ -17,7 +17,8 @@ pub fn go_on<'a>(
     let Some(mut next) = Account::resume(page, slot) else {
         return false;
     };
-    // Counted twice for a moment, not never. A daemon may use the old ledger again.
+    // Counted twice for a moment, not never. The bytes must leave the old ledger, because a daemon
+    // may use it again.
     for kind in Kind::ALL {
         let bytes = account.kind_bytes(*kind);
         next.take(*kind, bytes);

@@ -37,6 +37,7 @@ impl DrainSum {
                 || job.charged_total_ns.saturating_sub(job.in_flight_ns()),
                 |&(_, charged_ns)| charged_ns,
             );
+            // One of the two differences is zero.
             self.be_duration_ns = self
                 .be_duration_ns
                 .saturating_add(job.charged_total_ns.saturating_sub(before_ns))

@@ -44,7 +44,8 @@ use crate::{
     Policy, Request, RequestTarget, SloView, Snapshot, ThrottleParams, ThrottleView, none,
 };
 
-/// Most BE jobs of one gate; a daemon refuses more. Each poll visits every pair of them.
+/// Most BE jobs of one gate; a daemon refuses more. Each poll visits every pair of them, and no GPU
+/// has room for so many.
 pub const JOBS_MAX: usize = 64;
 
 /// A policy at work.

@@ -687,7 +687,8 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
     }
 }
 
-/// The cap, in slacks, on a kind's spread: nine of ten may take up to several times the shortest.
+/// The cap, in slacks, on the spread that a kind's requests are compared with: without it nine of
+/// ten may take up to several times the shortest.
 const SPREAD_MAX: u64 = 4;
 
 /// While a kind is learnt, BE work up to its shortest request divided by this may be in flight.

@@ -51,6 +51,7 @@ impl DeviceReading {
         if let [Some(clock), Some(max)] = clocks
             && clock > max
         {
+            // Either of the two may be wrong.
             (clocks, above) = ([None; 2], 2);
         }
         let [clock_mhz, clock_max_mhz] = clocks;

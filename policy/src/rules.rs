@@ -28,7 +28,8 @@ pub trait Rules: fmt::Debug + Send {
         admits(&self.lease(snapshot, job).0, spent_ns, kernel)
     }
 
-    /// Handles what has happened since the last snapshot. Once per poll, before [`Rules::lease`].
+    /// Handles what has happened since the last snapshot. Once per poll, before [`Rules::lease`];
+    /// also while no high-priority client is attached.
     fn handle_snapshot(&mut self, _snapshot: &Snapshot<'_>) {}
 
     /// When to poll again without a ring, while best-effort work waits or is in flight.

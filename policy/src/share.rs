@@ -117,7 +117,8 @@ impl BeShare {
     }
 
     /// High-priority clients have launched work of `sm_ns` solo ns of all SMs since the last call;
-    /// NaN counts as 0. The first call, and the first after [`Self::pause`], begins a second.
+    /// NaN counts as 0. The first call, and the first after [`Self::pause`], begins a second, and
+    /// its value belongs to the time before.
     pub fn handle_used(&mut self, now_ns: u64, sm_ns: f64) {
         let Some(since_ns) = self.since_ns else {
             (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);

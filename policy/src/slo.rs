@@ -60,6 +60,7 @@ pub struct Level {
 
 impl Level {
     /// A level that starts at `value`, between [`LEAST`] and [`GREATEST`]; NaN: as usual.
+    /// `has_missed`: a request was over its target before.
     #[must_use]
     pub fn begin(value: f64, has_missed: bool) -> Self {
         match value.is_nan() {

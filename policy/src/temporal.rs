@@ -43,6 +43,7 @@ impl TemporalParams {
             (Some(known_ns), true) => known_ns.min(self.residual_ns_unknown),
             (None, _) => self.residual_ns_unknown,
         };
+        // The gate counts up to one more than the bound ([`quantum_ns`]).
         bound_ns.min(u64::MAX - 1)
     }
 }

@@ -74,7 +74,8 @@ pub const REORDER_MAX: usize = 256;
 /// Requests until their latency counts as known (design: "until 50 requests were seen").
 pub const REQUESTS_MIN: usize = 50;
 
-/// Requests remembered: the quartile follows a change of batch size within 50 to 150, seconds.
+/// Requests remembered: the quartile follows a change of batch size within 50 to 150 requests,
+/// which takes seconds.
 pub const REQUESTS_KEPT: usize = 200;
 
 /// Ended requests not taken; beyond it the oldest is dropped. A punctual poll brings one or two.

@@ -385,6 +385,7 @@ impl Tuner {
             }
             (None, Some(&(_, least))) => least,
             (Some(&(from, most)), None) => most + point - from,
+            // Checked at the beginning of the search: there is a prediction.
             (None, None) => f64::INFINITY,
         }
     }

@@ -197,6 +197,7 @@ impl Caps {
     /// several processes. 0 means nothing before the job computed.
     pub(crate) fn handle_busy(&mut self, now_ns: u64, id: JobId, share: f64) {
         let known = self.jobs.iter_mut().find(|job| job.id == id);
+        // No device has more processes: a greater share is an error.
         let is_share = (0.0..=256.0).contains(&share);
         if let Some(job) = known.filter(|_| is_share)
             && let Some(seen) = job.seen

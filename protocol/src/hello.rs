@@ -112,8 +112,9 @@ pub enum Request {
     Learnt(LearntOf),
     /// List the programs of the sender's user of which something is kept; for root, of all users.
     LearntList,
-    /// Take a trace of the jobs that the sender may see. [`Reply::Done`] reports its start;
-    /// another, with a [`crate::trace`], its end: in time, when full, or on the sender's shutdown.
+    /// Take a trace of the jobs that the sender may see. [`Reply::Done`] reports its start. A
+    /// second one, with a [`crate::trace`] as a memory file, reports its end: after its length,
+    /// when it is full, or when the sender shuts its side down.
     Trace {
         /// Length, ns, within [`crate::trace::LENGTH_NS`].
         length_ns: u64,
@@ -197,9 +198,11 @@ pub struct Attach {
     pub falls_with_parent: bool,
     /// Whether MPS shares the device (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`), if the driver says so.
     pub is_on_mps: Option<bool>,
-    /// The job's latency target, as [`crate::slo::SloAsked`] parses it; empty: the daemon's own.
+    /// The job's latency target, as [`crate::slo::SloAsked`] parses it. Empty, the default: that of
+    /// the daemon's configuration.
     pub slo: String,
-    /// The cap on GPU time, as [`crate::compute::Cap`] parses it; empty: the daemon's default.
+    /// The cap on GPU time, as [`crate::compute::Cap`] parses it. Empty, the default: that of the
+    /// daemon's configuration.
     pub compute: String,
     /// The job's share of the SMs at its start, per cent, if its supervisor restarts it when it
     /// ends: the daemon may then end it to give it another share. Empty, the default: it must not.
@@ -215,6 +218,7 @@ pub enum Reply {
         /// Number of this client, unique while the daemon lives.
         client: u64,
         /// The client's slot in the job's [`crate::ledger`], its old one if that ledger continues.
+        /// If missing, there is no ledger.
         slot: Option<u16>,
         /// The granted class; best-effort if high-priority is not allowed. Missing: as requested.
         class: Option<JobClass>,
@@ -534,7 +538,8 @@ impl Reply {
     }
 }
 
-/// The key of a program's data: `name`, or, if too long for a text, its end and a hash.
+/// The key of a program's data: `name`, or, if too long for a text, its end and a hash of all of
+/// it.
 #[must_use]
 pub fn program_key(name: &str) -> String {
     if name.len() <= TEXT_BYTES_MAX {

@@ -418,7 +418,8 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
             }
             ledger.help(total);
             let to = pack(next, account.slot, seq);
-            // Release: readers of this change see its declaration and the record before.
+            // Release pairs with the Acquire above: a thread that sees this change also sees its
+            // declaration, and the record of the change before.
             match ledger
                 .total
                 .compare_exchange(total, to, PUBLISH_AND_SEE, Ordering::Acquire)

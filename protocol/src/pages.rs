@@ -199,7 +199,8 @@ pub struct LeasePage {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Charges {
-    /// Expected ns ever charged. Never reset: a late refund must not affect another lease.
+    /// Expected ns ever charged. Never reset: the daemon moves the limit instead, as a late refund
+    /// must not affect another lease.
     pub total_ns: AtomicU64,
     /// Refunds ever made, to detect one during the daemon's reads (`LeasePage::read_settled`). A
     /// library that does not count them may be granted one refused launch too many.
@@ -221,7 +222,8 @@ pub const LEASE_WHOLE: u32 = 1 << 10;
 /// Term bit: high-priority work does not void the lease, as no job is protected from this one. A
 /// library that does not know the bit treats the lease as void after such work.
 pub const LEASE_STANDING: u32 = 1 << 13;
-/// Term bit, with [`LEASE_PAUSED`]: the share of GPU time is used. Collectives go, and are charged.
+/// Term bit, with [`LEASE_PAUSED`]: the job has used up its share of GPU time. Collectives still
+/// go, and are charged.
 pub const LEASE_RATED: u32 = 1 << 14;
 
 macro_rules! counters {
@@ -410,6 +412,7 @@ impl ClientPage {
         let load = |word: &AtomicU64| word.load(crate::sync::Ordering::Relaxed);
         let shared = load(&self.told.counters[counter as usize]);
         match counter {
+            // Wrapping: the words may be a lying client's.
             Counter::Launches => self
                 .ring_launches
                 .iter()

@@ -28,7 +28,8 @@ pub const PER_MILLE: core::ops::RangeInclusive<u32> = 500..=999;
 pub enum Record {
     /// A kernel (or a graph as one) was submitted.
     Launch(Launch),
-    /// All work of `stream` up to `seq` is complete. From best-effort clients only in a trace.
+    /// All work of `stream` up to and including `seq` is complete. From best-effort clients only in
+    /// a trace.
     Complete {
         /// Index of the stream in the client's table.
         stream: u32,

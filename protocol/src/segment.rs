@@ -144,7 +144,8 @@ impl<T: SharedPage> Mapping<T> {
     /// `T`. A thread that accesses it meanwhile gets one page or the other: Linux replaces a
     /// mapping in one step (mmap(2), `MAP_FIXED`). Later children lack the page.
     /// # Errors
-    /// If too short, the former page stays. Else the address may be unmapped: map elsewhere first.
+    /// If the file is shorter, the former page stays. If it cannot be mapped, the address may be
+    /// unmapped: callers map the file elsewhere first.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
         check_size::<T>(&fd)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;

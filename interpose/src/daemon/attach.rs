@@ -271,7 +271,8 @@ pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
     ask_memory_at(&tried, config, &uuid, quota).map(|is| is.quota_bytes)
 }
 
-/// The daemon's answer about this job's memory on a device, where the job asks for `asked`, if any.
+/// The daemon's answer about this job's memory on a device, where the job asks for `asked`; `None`
+/// if no daemon answers.
 #[cfg(not(shim))]
 pub(crate) fn ask_memory(config: &Config, uuid: &str, asked: Option<Quota>) -> Option<MemoryIs> {
     ask_memory_at(&candidates(config, Ok(uuid)).ok()?, config, uuid, asked)

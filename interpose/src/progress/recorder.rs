@@ -404,7 +404,8 @@ pub(crate) fn handle_context_destroyed(context: CUcontext) {
     }
 }
 
-/// Reads the completed launches that `is_its` selects, if any. [`Record::reading`] is held.
+/// Reads the completed launches that `is_its` selects; returns whether there were any. The caller
+/// holds [`Record::reading`].
 fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
     let mut was_any = false;
     record.pairs.read_each(|pair, waiting| {

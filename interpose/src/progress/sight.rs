@@ -19,8 +19,11 @@
 //! - Any, in a context with more streams than hardware queues: no event. Streams of a queue wait
 //! for each other's events.
 //! - Any, behind so many operations that the queue may be full: no event. The call would block,
-//! with a lock others need. For a high-priority client: nothing. The application's own waits show
-//! completion; while best-effort work waits for a client that has been silent, the helper queries.
+//! with a lock others need.
+//!
+//! For a high-priority client: nothing. The application's own waits show completion; while
+//! best-effort work waits for a client that has been silent, the helper queries.
+//!
 //! Where no event is allowed the helper *queries* whether the stream is idle (`cuStreamQuery`
 //! enqueues nothing; for the legacy stream it covers all streams that it orders). Where that is not
 //! possible, or the stream is never idle, expected durations stand for completion of best-effort

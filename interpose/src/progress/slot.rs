@@ -55,6 +55,7 @@ const KIND_CREATED: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) context: Handle,
+    /// Index plus one of its device's client; 0 if the device is not managed.
     pub(super) client: u32,
     /// Whether the context's legacy stream orders it.
     pub(super) is_blocking: bool,

@@ -11,7 +11,8 @@
 //! `PILLION_DRAIN_MS`.
 //! 2. Each helper waits for its device (`cuCtxSynchronize`); the last ends the process by the
 //! signal.
-//! 3. Meanwhile the thread that the signal hit stops at once, all others at the guard.
+//! 3. Meanwhile the thread that the signal hit stops at once if it is outside CUDA; all others stop
+//! at the guard.
 //! 4. The timer's signal, or another one after a while, ends the process at once.
 //!
 //! A thread that the signal hits inside a CUDA call may hold what the helper needs, so it continues
@@ -43,7 +44,8 @@
 //!
 //! **Excluded**: the first process of a PID namespace, which the kernel does not let die of a
 //! default; processes that are no client; forked children, which die at once, as their parent's
-//! work is not theirs to wait for; programs that set handlers by system call (Go).
+//! work is not theirs to wait for; programs that set handlers by system call (Go), which replace
+//! ours.
 
 #![expect(unsafe_code, reason = "sets signal handlers, and is one")]
 

@@ -80,9 +80,9 @@ const UP_FIRST: f64 = 1.08;
 /// Per request over it, in steps of `UP`.
 const DOWN: f64 = 2.0;
 
-/// A request delayed by another one, or by a page fault, is no more evidence about BE work. With 5,
-/// one in fifty could be late without limit; BE work gets the same with both (suites robustness and
-/// busy).
+/// A request delayed by another one, or by a page fault, shows no more about BE work than this many
+/// slacks. With 5 instead of 8, one in fifty could be late without limit; BE work gets the same
+/// with both (suites robustness and busy).
 const SPENT_MAX: f64 = 8.0;
 
 /// An eighth of Orion's threshold, 0.3 % of a request at the default target. Nearly one kernel at a

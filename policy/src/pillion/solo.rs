@@ -160,6 +160,7 @@ impl Client {
 
     fn handle_request(&mut self, launches: u64, took_ns: u64, is_alone: bool) {
         let number = number(launches);
+        // A request of more launches than fit in memory would outweigh all others without reason.
         self.recent[self.next] = (number, launches.clamp(1, u64::from(u32::MAX)));
         self.next = (self.next + 1) % KEPT;
         self.count = (self.count + 1).min(KEPT);

@@ -17,7 +17,8 @@ pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folders of daemons' sockets, root's first; below `/tmp` only one that no other user made.
+/// The folders of daemons' sockets, root's first; the one below `/tmp` only if no other user can
+/// have created its contents.
 pub fn socket_folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(SYSTEM_FOLDER)];
     folders.extend(runtime_folder());
@@ -59,7 +60,8 @@ pub fn temporary_folder() -> PathBuf {
     format!("/tmp/pillion-{}", geteuid().as_raw()).into()
 }
 
-/// Whether `found` is this user's alone: any user may have created a folder of the name in `/tmp`.
+/// Whether `found` is a folder of this process's user that no other user can read or write: in
+/// `/tmp` any user may have created a folder of the name.
 pub fn is_private(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
 }

@@ -133,6 +133,7 @@ pub(crate) struct Comer<'a> {
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) is_anybody_over: bool,
+    /// Processes that live on without a connection: the caller must notice their end.
     pub(crate) living: Vec<Arc<OwnedFd>>,
 }
 

@@ -13,7 +13,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// A client reports the loss at its next call, within seconds: what is further apart is unrelated.
+/// A client reports the loss at its next call, and polls are a few seconds apart: events further
+/// apart than this are unrelated.
 const LATELY_NS: u64 = 60_000_000_000;
 /// Recently ended servers: MPS has one at a time for each waiting user.
 const GONE_MAX: usize = 8;

@@ -276,6 +276,7 @@ impl Excesses {
             .collect()
     }
 
+    /// A process could not be signalled: another one of its job must end.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         if let Some(over) = self.over.get_mut(&pid) {
             over.is_out_of_reach = true;

@@ -151,6 +151,7 @@ impl MpsWatch {
         }
     }
 
+    /// The time on the daemon's clock, ns, and in seconds since 1970.
     fn now(&self) -> (u64, u64) {
         (self.clock.now_ns(), unix_ms() / 1_000)
     }

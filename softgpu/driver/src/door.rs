@@ -27,7 +27,8 @@ pub(crate) fn enter(
 
 /// Runs a call that needs no initialisation.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    // A panic must not unwind into C. The locks do not poison; at worst a table misses an entry.
+    // A panic must not unwind into C. All state is behind locks, which do not poison; at worst a
+    // table misses an entry.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(code)) => code,

@@ -30,7 +30,8 @@ const ENDLESS_NS: u64 = 10_000_000_000;
 /// The same without a known target.
 const ENDLESS_UNKNOWN_NS: u64 = 600_000_000_000;
 
-/// Without demand for this long the level does not rise, without requests no duty applies.
+/// The level does not rise after best-effort work has wanted nothing for this long, and no duty
+/// applies after this long without a request.
 const IDLE_NS: u64 = 1_000_000_000;
 
 const PERIOD_NS: u64 = 20_000_000;

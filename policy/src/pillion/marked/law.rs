@@ -12,8 +12,8 @@ const PERIOD_LEAST_NS: u64 = 100_000_000;
 const REQUESTS_CLOSED: u32 = 4;
 
 /// Requests of a period with random arrivals: as many as make the mean certain to [`SURE`] slacks,
-/// by the variance of previous periods: a period that ends once its own requests look alike misses
-/// the long ones.
+/// by the variance of previous periods, within these bounds. The period's own variance would be
+/// biased: a period that ends once its requests look alike misses the long ones.
 const REQUESTS_OPEN: (f64, f64) = (20.0, 400.0);
 
 /// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean exceed the goal:

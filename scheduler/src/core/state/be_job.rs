@@ -293,6 +293,7 @@ impl BeJob {
         self.is_counted = false;
     }
 
+    /// The policy's decision at `now_ns`; `None`: the job has stalled or is refused.
     pub(crate) fn handle_lease(
         &mut self,
         lease: Option<(Lease, Limit)>,

@@ -76,7 +76,8 @@ impl Client {
 }
 
 impl State {
-    /// A client's process has ended by `now_ns` (real: `real_ns`). Before [`State::handle_detach`].
+    /// A client's process has ended by `now_ns` (real: `real_ns`), after reporting its completions.
+    /// Call before [`State::handle_detach`].
     pub(crate) fn handle_death(&mut self, now_ns: u64, real_ns: u64, client: u64) {
         let has_mps = self.ways.has_mps();
         let (unknown_ns, has_room) = (self.unknown_ns, self.deaths.len() < DEATHS_MAX);

@@ -29,9 +29,11 @@ pub(crate) struct Holds {
     /// Users whose jobs exceed [`HELD_USERS_MAX`], as reported; at most as many, oldest first.
     pub(super) refused: VecDeque<u32>,
     draining: Option<String>,
+    /// Arriving best-effort jobs wait while set.
     pub(super) probe: Option<String>,
     /// So do jobs that ran under a previous daemon.
     pub(super) is_for_returned: bool,
+    /// Present jobs that wait for [`Self::probe`].
     pub(super) waiting: Vec<JobKey>,
     /// Every best-effort job is held until MPS serves again, which ends the hold.
     for_mps: Option<String>,
@@ -250,7 +252,8 @@ impl State {
         progress.collect()
     }
 
-    /// Holds jobs until [`State::release`]. None if not news. The caller rings the bell.
+    /// Holds best-effort jobs until [`State::release`]. `None` if they are held already, or cannot
+    /// be held and that was reported. The caller rings the bell.
     pub(crate) fn hold(&mut self, whose: Whose<'_>, why: &str) -> Option<NewlyHeld> {
         let newly = match whose {
             Whose::Job(key) => self.holds.hold_job(key, why),
@@ -261,7 +264,8 @@ impl State {
         newly
     }
 
-    /// Holds all until MPS serves again (`None`). True if new: the caller rings the bell.
+    /// Holds every best-effort job until MPS serves again (`None`). True if new: the caller rings
+    /// the bell.
     pub(crate) fn hold_for_mps(&mut self, why: Option<&str>) -> bool {
         let before = std::mem::replace(&mut self.holds.for_mps, why.map(str::to_owned));
         self.apply_holds();

@@ -200,6 +200,7 @@ impl Sample {
             && self.misses_at_floor >= before.misses_at_floor
     }
 
+    /// Counts since `before`; `at_ns` of the result is the elapsed time.
     fn since(&self, before: &Self) -> Self {
         Self {
             at_ns: self.at_ns.saturating_sub(before.at_ns),

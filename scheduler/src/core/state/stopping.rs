@@ -38,6 +38,7 @@ pub struct Moment {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
+    /// Its end is supervised until this time, ns.
     SeenTo(u64),
     Stop,
 }

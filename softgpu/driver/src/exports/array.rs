@@ -77,7 +77,8 @@ exports! {
     cuArray3DGetDescriptor_v2(descriptor: Out<CUDA_ARRAY3D_DESCRIPTOR>, array: CUarray)
         |driver| descriptor.set(describe(driver, array)?);
 
-    // Only arrays that get their memory later, and planar arrays; neither kind is supported here.
+    // Only arrays that get their memory later have such requirements, and only planar arrays have
+    // planes; neither kind is supported here.
     cuArrayGetMemoryRequirements(
         requirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
         array: CUarray,
