@@ -41,8 +41,8 @@ pub(crate) struct Options {
     /// Only events of this kind; may be repeated, or a list with commas.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds(), hide_possible_values = true)]
     kind: Vec<String>,
-    /// Only events after this number, or of this last time: 30s, 10m, 2h. Numbers restart with each
-    /// daemon (JSON: `daemon_started_ns`).
+    /// Only events after this number, or of the last 30s, 10m, 2h. Numbers restart with each daemon
+    /// (JSON: `daemon_started_ns`).
     #[arg(long, value_name = "N|TIME", default_value = "0", value_parser = since_of)]
     since: Since,
 }

@@ -107,7 +107,7 @@ fn people_get_a_table_and_no_progress_where_nobody_looks() {
         "vs solo",
         "streams",
         "mps",
-        "from the model",
+        "numbers come from the model",
     ] {
         assert!(table.contains(word), "{word}:\n{table}");
     }
@@ -491,7 +491,7 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
         );
     }
     assert_eq!(files[3].matches("<svg viewBox").count(), 4);
-    assert!(files[3].contains("from the model"));
+    assert!(files[3].contains("numbers come from the model"));
 }
 
 #[test]

@@ -14,7 +14,8 @@ import time
 import torch
 
 requests = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-period_s = 1 / float(sys.argv[2]) if len(sys.argv) > 2 else 0
+per_second = float(sys.argv[2]) if len(sys.argv) > 2 else 0
+period_s = 1 / per_second if per_second else 0
 network = torch.nn.Sequential(
     torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda().eval()
 latencies_ms = []

@@ -392,7 +392,7 @@ static ABLATION: [Part; 9] = [
     ),
     part(
         "unseen",
-        "Jobs that served to choose no number",
+        "Jobs on which no number was chosen",
         include_str!("suite/ablation/unseen.toml"),
         true,
     ),

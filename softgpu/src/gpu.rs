@@ -284,7 +284,7 @@ impl Gpu {
     pub fn prepare(&mut self, shape: &KernelShape) -> Result<KernelId, Error> {
         shape.check(&self.device)?;
         let id = u32::try_from(self.kernels.len())
-            .map_err(|_| Error::InvalidShape("2^32 kernels are prepared already"))?;
+            .map_err(|_| Error::InvalidShape("2^32 kernels have been prepared"))?;
         let kernel = Prepared::new(shape, &self.device);
         Arc::make_mut(&mut self.kernels).push(kernel);
         Ok(KernelId(id))

@@ -134,8 +134,8 @@ fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
         (users, ..) => Finding::warning(
             SUBJECT,
             format!(
-                "{RULE}, and processes of users {} use it: unless MPS runs in multi-user mode, a process waits in cuInit until the \
-                 last process of the user that MPS serves has ended",
+                "{RULE}, and processes of users {} use it: unless MPS runs in multi-user mode, a process of another \
+                 user than the one that MPS serves waits in cuInit until that user's last process has ended",
                 listed(users)
             ),
             mend,

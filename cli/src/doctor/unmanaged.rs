@@ -153,7 +153,10 @@ mod tests {
         let found = finding(&Value::Null, &Value::Null, 60).unwrap();
         assert_eq!(found["verdict"], "warning");
         let text = found["found"].as_str().unwrap();
-        assert!(text.contains("without Pillion: NVML"), "{text}");
+        assert!(
+            text.contains("cannot see processes that use the GPU without Pillion: NVML"),
+            "{text}"
+        );
         let released = finding(&Value::Null, &json!({"since_ns": 1}), 60).unwrap();
         assert_eq!(released["mend"], "run `pillion resume`");
         assert_eq!(finding(&Value::Null, &Value::Null, 1), None);

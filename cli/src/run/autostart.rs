@@ -181,7 +181,7 @@ fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
         if socket::is_installed(&installed) {
             bail!(
                 "the daemon installed for this GPU does not answer at {0}; the job attaches when it answers \
-                 (see systemctl status 'pilliond@*'; to remove that daemon for good, root deletes {0}.lock)",
+                 (see systemctl status 'pilliond@*'; if that daemon was uninstalled, root deletes {0}.lock)",
                 installed.display()
             );
         }

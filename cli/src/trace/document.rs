@@ -141,8 +141,11 @@ mod tests {
         let early = HEADER.replace("\"ended_ns\":2", "\"ended_ns\":0");
         for (bytes, part) in [
             (HEADER.as_bytes().to_vec(), "first line is missing"),
-            (format!("{other}\n").into_bytes(), "version 2"),
-            (format!("{HEADER}\nrest").into_bytes(), "is cut"),
+            (format!("{other}\n").into_bytes(), "its version is 2"),
+            (
+                format!("{HEADER}\nrest").into_bytes(),
+                "last entry is incomplete",
+            ),
             (format!("{early}\n").into_bytes(), "ends before it begins"),
         ] {
             let why = Document::parse(&bytes).unwrap_err().to_string();

@@ -319,6 +319,7 @@ fn the_table_has_every_check_and_its_mend() {
         "error    program",
         "-> give the path",
         " ok, ",
+        " 1 error",
     ] {
         assert!(ended.output.contains(part), "{part} in {}", ended.output);
     }

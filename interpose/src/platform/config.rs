@@ -191,7 +191,7 @@ fn cap(
                 HAMI_CAP,
                 value,
                 found,
-                "percent of the GPU's time, such as 30",
+                "per cent of the GPU's time, such as 30",
             )
         }
         (None, None) => return None,

@@ -352,6 +352,9 @@ impl Supervisor {
     fn obey(&mut self, now_ns: u64, is_ours: bool, decision: &mut Decision) {
         let why = match (is_ours, self.pid) {
             (false, _) => "another daemon supervises it",
+            (true, None) if self.phase == Phase::GivenUp => {
+                "it has reached the limit of restarts in an hour; run `pillion resume`"
+            }
             (true, None) => "it is not running, and its start is already planned",
             (true, Some(_)) if self.restarts.len() >= self.per_hour => {
                 "it has reached the limit of restarts in an hour"

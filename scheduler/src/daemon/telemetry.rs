@@ -166,8 +166,8 @@ impl Telemetry {
     fn fail(&mut self, now_ns: u64, error: &dyn std::error::Error) {
         if self.failed_ns.replace(now_ns).is_none() {
             tracing::warn!(
-                "NVML does not report the use of the GPU's time by processes: {error}; caps follow \
-                 the expected durations of launches, and a throttle stays as it is"
+                "NVML does not report the GPU's utilisation, in total or by process: {error}; caps \
+                 follow the expected durations of launches, and a throttle stays as it is"
             );
         }
     }

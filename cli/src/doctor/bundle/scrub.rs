@@ -212,7 +212,8 @@ impl Scrubber {
             };
             // Not names: words that follow a pid in a sentence.
             let sentence = [
-                "of", "is", "has", "holds", "asks", "was", "had", "and", "does", "in", "to", "uses",
+                "of", "is", "has", "holds", "asks", "asked", "was", "had", "and", "does", "in",
+                "to", "uses", "shares", "may", "will",
             ];
             let name = name.trim_end_matches([',', ':', ';', ')']);
             if !sentence.contains(&name) && name.chars().next().is_some_and(char::is_alphanumeric) {

@@ -18,7 +18,7 @@ use crate::help::every_command;
 use crate::torch;
 
 /// Programs with which a line of a code block is a command.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 24] = [
     "apt",
     "cargo",
     "cc",
@@ -39,6 +39,9 @@ const PROGRAMS: [&str; 21] = [
     "rpm",
     "softgpu-server",
     "softgpu-mps-control",
+    "generate",
+    "semanage",
+    "test",
     "systemctl",
 ];
 const FOLDERS: [&str; 6] = [
@@ -74,15 +77,18 @@ fn command(line: &str) -> Option<String> {
     let text = line.trim().trim_start_matches("$ ");
     let text = text.split("  #").next().unwrap_or_default().trim();
     let is_assignment = |word: &&str| {
-        word.split_once('=')
-            .is_some_and(|(name, _)| !name.is_empty() && !name.contains(char::is_lowercase))
+        let named = word.split_once('=');
+        let is_named = named.is_some_and(|(name, _)| !name.contains(char::is_lowercase));
+        // The second word of a quoted value.
+        is_named || word.ends_with('\'')
     };
     let mut words = text.split_whitespace().skip_while(is_assignment);
     let program = words.next()?;
     let is_program =
         PROGRAMS.contains(&program) || FOLDERS.iter().any(|folder| program.starts_with(folder));
     // A row of a table may begin with the name of a policy.
-    let is_row = words.next().is_some_and(|word| word.parse::<f64>().is_ok());
+    let begins_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    let is_row = words.next().is_some_and(begins_number);
     (is_program && !is_row).then(|| text.to_owned())
 }
 
@@ -142,11 +148,14 @@ fn documents() -> Vec<String> {
     found
 }
 
-fn how(shown: &Shown) -> Option<How> {
-    let row = COMMANDS.iter().find(|(document, begin, _)| {
+fn row(shown: &Shown) -> Option<&'static (&'static str, &'static str, How)> {
+    COMMANDS.iter().find(|(document, begin, _)| {
         *document == shown.document && shown.command.starts_with(begin)
-    });
-    row.map(|row| row.2)
+    })
+}
+
+fn how(shown: &Shown) -> Option<How> {
+    row(shown).map(|row| row.2)
 }
 
 fn tests() -> String {
@@ -167,9 +176,19 @@ fn tests() -> String {
 
 #[test]
 fn every_command_of_a_document_is_run_by_a_test_or_needs_a_gpu() {
-    let (tests, mut faults, mut count) = (tests(), Vec::new(), 0);
-    for shown in shown() {
-        count += 1;
+    let (tests, shown) = (tests(), shown());
+    let (mut faults, count) = (Vec::new(), shown.len());
+    for (document, begin, _) in COMMANDS {
+        let is_used = |shown: &Shown| {
+            shown.document == *document
+                && shown.command.starts_with(begin)
+                && row(shown).is_some_and(|row| row.1 == *begin)
+        };
+        if !shown.iter().any(is_used) {
+            faults.push(format!("{document}: no command for the row `{begin}`"));
+        }
+    }
+    for shown in shown {
         let fault = match how(&shown) {
             None => Some("no row in how.rs".to_owned()),
             Some(How::By(name)) if !tests.contains(&format!("fn {name}(")) => {
@@ -237,7 +256,8 @@ fn commands_and_flags_in_prose_exist() {
             for flag in flags {
                 let flag = flag.split('=').next().unwrap_or_default();
                 let flag = flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-                if !help.contains(flag) {
+                let is_in_flag = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                if !help.split(|c| !is_in_flag(c)).any(|word| word == flag) {
                     faults.push(format!("{document}: `{span}`: {name} has no {flag}"));
                 }
             }
@@ -287,7 +307,9 @@ impl World {
             collect(trace).expect_success();
         }
         fs::write(path.join("site.toml"), "[memory]\nbest_effort = \"50%\"\n").unwrap();
-        fs::create_dir(path.join("etc")).unwrap();
+        fs::create_dir_all(path.join("etc/pillion")).unwrap();
+        fs::create_dir(path.join("etc/cdi")).unwrap();
+        fs::write(path.join("etc/pillion/gpu0.toml"), "[gpu]\nindex = 0\n").unwrap();
         symlink(gpu.socket(), path.join("gpu0.sock")).unwrap();
         Self {
             gpu,
@@ -302,7 +324,7 @@ impl World {
         let path = self.folder.path();
         // Those folders are the machine's own.
         let line = shown.command.replace("/etc/pillion", "etc/pillion");
-        let line = line.replace("/tmp/", "tmp/");
+        let line = line.replace("/etc/cdi", "etc/cdi").replace("/tmp/", "tmp/");
         let environment = self.gpu.pillion(&self.daemon, &[]);
         let mut shell = Command::new("bash");
         shell
@@ -334,7 +356,7 @@ impl World {
 fn commands_of_documents_succeed_as_they_are_written() {
     let mut by_document: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
     for shown in shown() {
-        if matches!(how(&shown), Some(How::Run | How::Short)) {
+        if matches!(how(&shown), Some(How::Run | How::Short | How::Quick)) {
             by_document
                 .entry(shown.document.clone())
                 .or_default()
@@ -347,6 +369,7 @@ fn commands_of_documents_succeed_as_they_are_written() {
         for shown in shown {
             let more = match how(shown) {
                 Some(How::Short) => " --seconds 1",
+                Some(How::Quick) => " --seconds 1 --part figure-13",
                 _ => "",
             };
             world.run(shown, more);

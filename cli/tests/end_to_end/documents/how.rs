@@ -9,9 +9,12 @@ pub(super) enum How {
     Prints,
     /// As [`How::Run`], with `--seconds 1` at its end.
     Short,
+    /// As [`How::Short`], of one part of the suite.
+    Quick,
     /// A test of this name runs it.
     By(&'static str),
-    /// This file, a part of CI or of its tests of packages, has this line or part of a line.
+    /// This file has this text: of CI, or of packaging/test-systemd, which boots a container and is
+    /// run by hand. Packages are queried, unpacked and installed there by the lower tools.
     In(&'static str, &'static str),
     /// It needs a GPU, and the document says so in its line or is about nothing else.
     Gpu,
@@ -19,14 +22,16 @@ pub(super) enum How {
     Bench,
 }
 
-use How::{Bench, By, Gpu, In, Prints, Run, Short};
+use How::{Bench, By, Gpu, In, Prints, Quick, Run, Short};
 
-const SUITES: How = By("every_part_of_our_suites_can_be_run");
+const SUITES: How = By("of_a_suite_only_the_chosen_parts_are_run_and_the_table_says_which");
+const GPU_SUITE: &str = "every_part_runs_on_a_software_gpu_and_says_that_it_is_one";
+const SLO: How =
+    By("targets_are_judged_beside_the_same_arrivals_and_the_tables_say_what_was_not_held");
 const MPS: &str =
     "the_stand_in_answers_every_command_as_nvidias_control_daemon_does_without_a_device";
 const MPS_SERVER: &str =
     "a_servers_death_takes_its_clients_and_newcomers_are_refused_until_these_are_gone";
-const CONTAINER: &str = "a_container_whose_image_cannot_load_the_library_starts_without";
 const C_EXAMPLE: &str = "the_c_program_runs_by_pillion_run_and_by_hand";
 
 /// Document, beginning of the command, how it is run. The first fitting row counts.
@@ -39,13 +44,25 @@ pub(super) const COMMANDS: &[(&str, &str, How)] = &[
     ),
     ("README.md", "pillion ", Run),
     ("benches/README.md", "cargo bench", Bench),
+    (
+        "benches/gpu/README.md",
+        "BUILT=target/release benches/gpu/pack",
+        By(GPU_SUITE),
+    ),
+    (
+        "benches/gpu/README.md",
+        "benches/gpu/run --quick --software-gpu",
+        By(GPU_SUITE),
+    ),
     ("benches/gpu/README.md", "", Gpu),
     ("docs/add-a-policy.md", "pillion simulate", Prints),
-    ("docs/containers.md", "pillion cdi", By(CONTAINER)),
+    ("docs/containers.md", "pillion cdi", Run),
+    ("docs/containers.md", "echo /usr/lib/pillion", Run),
+    ("docs/containers.md", "semanage", Gpu),
     (
-        "docs/containers.md",
-        "echo /usr/lib/pillion/libpillion.so",
-        By(CONTAINER),
+        "docs/add-a-policy.md",
+        "RUSTFLAGS=",
+        In(".ci/run", "--cfg stepped"),
     ),
     ("docs/containers.md", "podman", Gpu),
     (
@@ -64,14 +81,14 @@ pub(super) const COMMANDS: &[(&str, &str, How)] = &[
     (
         "docs/fleet.md",
         "pillion config check",
-        By("every_command_ends_without_a_daemon_as_the_contract_says"),
+        By("a_configuration_that_does_not_fit_this_machine_is_said_to"),
     ),
     (
         "docs/fleet.md",
         "systemctl enable",
         In("packaging/in-systemd", "systemctl enable --now"),
     ),
-    ("docs/fleet.md", "pillion cdi", By(CONTAINER)),
+    ("docs/fleet.md", "pillion cdi", Run),
     (
         "docs/monitoring.md",
         "pillion exporter --textfile",
@@ -149,8 +166,13 @@ pub(super) const COMMANDS: &[(&str, &str, How)] = &[
         In(".ci/run", "cargo test --release"),
     ),
     ("docs/pytorch.md", "", Run),
-    ("docs/reproduction-gpucolo.md", "pillion simulate", SUITES),
-    ("docs/simulate.md", "pillion simulate --suite", SUITES),
+    ("docs/reproduction-gpucolo.md", "pillion simulate", SLO),
+    ("docs/simulate.md", "pillion simulate --suite orion", Quick),
+    (
+        "docs/simulate.md",
+        "generate",
+        By("a_scenario_is_read_from_stdin_where_its_file_is_a_dash"),
+    ),
     (
         "docs/simulate.md",
         "pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate",

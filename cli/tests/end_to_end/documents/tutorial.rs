@@ -99,11 +99,14 @@ impl Reader {
         let status = if shown.contains("Error: ") { "1" } else { "0" };
         let mut mark = self.enter(commands, status);
         let is_asked_again = commands == "pillion status";
+        let is_exact = ["pillion demo", "pillion simulate", "pillion set"]
+            .iter()
+            .any(|exact| commands.contains(exact));
         let found = patiently(|| {
             if is_asked_again {
                 mark = self.enter(commands, status);
             }
-            missing(&self.printed_after(&mark), shown)
+            missing(&self.printed_after(&mark), shown, is_exact)
                 .is_none()
                 .then_some(())
         });
@@ -111,7 +114,7 @@ impl Reader {
         assert!(
             found.is_some(),
             "{commands} does not print {:?}, but\n{printed}",
-            missing(&printed, shown)
+            missing(&printed, shown, is_exact)
         );
     }
 }

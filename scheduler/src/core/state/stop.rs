@@ -172,7 +172,7 @@ impl State {
         if users.len() > 1 {
             let users: Vec<String> = users.iter().map(u32::to_string).collect();
             return Err(format!(
-                "several users have a job {job:?}: {}; name one with --user",
+                "several users (users {}) have a job {job:?}; name the user (`--user`)",
                 users.join(", ")
             ));
         }

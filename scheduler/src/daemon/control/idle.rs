@@ -70,7 +70,8 @@ impl Control {
                 process,
             },
             Ok((_, None)) => {
-                return refuse(socket, "cannot identify your process".to_owned());
+                let why = "cannot identify your process: it may be in another PID namespace";
+                return refuse(socket, why.to_owned());
             }
             Err(error) => {
                 return refuse(
