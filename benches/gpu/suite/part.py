@@ -153,7 +153,7 @@ def common_options(parser):
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument("--quick", action="store_true", help="one program per kind, one pair, one load")
     parser.add_argument("--programs", metavar="DIR", default=os.path.join(here, "built"),
-                        help="what benches/gpu/pack built (default: built beside this)")
+                        help="folder that benches/gpu/pack has built (default: built beside this)")
     parser.add_argument("--python", default=sys.executable, help="a python that has PyTorch (default: this one)")
     parser.add_argument("--seconds", type=float, default=SECONDS_PER_MODE, metavar="S",
                         help="seconds that each mode is measured for (default: %(default)s)")
