@@ -1,9 +1,10 @@
-"""Prints the crates that are linked into shipped programs, with their licences and the texts of these.
+"""Prints the crates that are linked into shipped programs, with their licences and the texts of
+these.
 
     packaging/crates.py TARGET PACKAGE…
 
-Licences such as MIT's ask that their text goes along with programs. Only normal dependencies count: what builds or tests a
-program is not in it.
+Licences such as MIT's ask that their text goes along with programs. Only normal dependencies count:
+what builds or tests a program is not in it.
 """
 
 import json

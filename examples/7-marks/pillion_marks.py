@@ -1,13 +1,15 @@
-"""Says when requests begin and end, to Pillion's library if it is in the process; else nothing happens.
+"""Says when requests begin and end, to Pillion's library if it is in the process; else nothing
+happens.
 
     import pillion_marks
 
     with pillion_marks.request(arrived_ns=received_ns, kind=0, batch=8):
         answer = model(batch).cpu()
 
-Times are ns of CLOCK_MONOTONIC, as time.monotonic_ns() gives them on Linux. The functions and their rules are those of
-include/pillion.h. As a program ([BATCHES [EVERY_US]]) it works on requests of its own, of which one arrives every so many
-microseconds, in the batches that are wanted, and says how many of these were marked.
+Times are ns of CLOCK_MONOTONIC, as time.monotonic_ns() gives them on Linux. The functions and their
+rules are those of include/pillion.h. As a program ([BATCHES [EVERY_US]]) it works on requests of
+its own, of which one arrives every so many microseconds, in the batches that are wanted, and says
+how many of these were marked.
 """
 
 import contextlib
@@ -58,7 +60,8 @@ _api = _find()
 def request(arrived_ns=0, kind=0, batch=0):
     """A request from here to the end of the block; one that an exception leaves is given up.
 
-    Gives its number, 0 where there are none (no library, no high-priority job, no CUDA context yet).
+    Gives its number, 0 where there are none (no library, no high-priority job, no CUDA context
+    yet).
     """
     number = _api.begin(arrived_ns, kind, batch) if _has("begin") else 0
     try:
@@ -72,7 +75,8 @@ def request(arrived_ns=0, kind=0, batch=0):
 
 
 def slo(kind, ns, per_mille=990):
-    """Requests of a kind are to take at most so many ns, per_mille of 1000 of them; whether that was taken."""
+    """Requests of a kind are to take at most so many ns, per_mille of 1000 of them; whether that
+    was taken."""
     return _has("slo") and _api.slo(kind, ns, per_mille) == 0
 
 
@@ -82,12 +86,14 @@ def iteration():
 
 
 def batch_range(kind, least, most, step=1):
-    """Requests of a kind can be worked on in batches of least, least + step and so on up to most; whether that was taken."""
+    """Requests of a kind can be worked on in batches of least, least + step and so on up to most;
+    whether that was taken."""
     return _has("batch_range") and _api.batch_range(kind, least, most, step) == 0
 
 
 def batch_wanted(kind, current):
-    """The batch that Pillion wants of a kind; current where it wants none. To be asked before each batch."""
+    """The batch that Pillion wants of a kind; current where it wants none. To be asked before each
+    batch."""
     return _api.batch_wanted(kind, current) if _has("batch_wanted") else current
 
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""completion: how the host learns that work has ended, and what priorities do to a short kernel behind a long one.
+"""completion: how the host learns that work has ended, and what priorities do to a short kernel
+behind a long one.
 
-Completion (probes/completion.c): events that are queried against words that the GPU writes (cuStreamWriteValue64): how long after
-the kernel's own last store the host learns it, what marking and looking cost, and what looking costs a thread that launches;
-without and with MPS. Priorities: a short request behind long kernels of another stream of its process, of another process,
-and of another client of MPS: with nothing, with stream priorities, with the launch attribute, with CUDA_MPS_CLIENT_PRIORITY.
-Clients of MPS come first, as that is the decision wanted.
+Completion (probes/completion.c): events that are queried against words that the GPU writes
+(cuStreamWriteValue64): how long after the kernel's own last store the host learns it, what marking
+and looking cost, and what looking costs a thread that launches; without and with MPS. Priorities: a
+short request behind long kernels of another stream of its process, of another process, and of
+another client of MPS: with nothing, with stream priorities, with the launch attribute, with
+CUDA_MPS_CLIENT_PRIORITY. Clients of MPS come first, as that is the decision wanted.
 
-What follows for pilliond (`[policy] block_priority = "auto"`) goes into GPU-….measured in the folder of the results, and, where one is
-named (--state), into the folder in which pilliond looks for it. README.md says when.
+What follows for pilliond (`[policy] block_priority = "auto"`) goes into GPU-….measured in the
+folder of the results, and, where one is named (--state), into the folder in which pilliond looks
+for it. README.md says when.
 """
 
 import os
@@ -78,8 +81,9 @@ def conclude(part, alone, found):
 
 
 def cells(part, sharings):
-    """Where and by what means, most wanted first. With --quick what either means does by itself is not seen among clients of MPS, and time
-    slicing, which knows no priorities, is left out where there is MPS."""
+    """Where and by what means, most wanted first. With --quick what either means does by itself is
+    not seen among clients of MPS, and time slicing, which knows no priorities, is left out where
+    there is MPS."""
     by_mps = sorted(MEANS, key=lambda means: means[0] not in (*OF_PILLION, "nothing"))
     if part.quick:
         by_mps = by_mps[:4]
@@ -135,7 +139,9 @@ def latencies(part, sharing, short, long, env, seconds):
             child.begin()
             told = child.result(seconds + 60)
             if company:
-                company.let_end()  # Once its work is done: a client of MPS that is killed in the middle can take others along.
+                # Once its work is done: a client of MPS that is killed in the middle can take
+                # others along.
+                company.let_end()
         finally:
             if company:
                 company.end()

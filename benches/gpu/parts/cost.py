@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """cost: what Pillion adds to a launch, to an allocation with its free, and to whole programs.
 
-Per call: the driver's own function and the hooked one, in alternated blocks of one process (probes/launch_cost.c): not preloaded
-(the control), preloaded without a daemon, high-priority, best-effort inside its lease. Per program: PyTorch inference and
-training, a process without Pillion and one in each class side by side, told in turn to work for a while, forwards and backwards;
-by the time of a request or step. In a full run with several such sets of processes.
+Per call: the driver's own function and the hooked one, in alternated blocks of one process
+(probes/launch_cost.c): not preloaded (the control), preloaded without a daemon, high-priority,
+best-effort inside its lease. Per program: PyTorch inference and training, a process without Pillion
+and one in each class side by side, told in turn to work for a while, forwards and backwards; by the
+time of a request or step. In a full run with several such sets of processes.
 """
 
 import contextlib
@@ -110,7 +111,8 @@ def one_process(part, daemon, call, state, klass, index):
 
 
 def end_to_end(part, jobs, index, rounds_of):
-    """The time per request or step of some programs, without Pillion and in each class, in turn: a row for each round of three."""
+    """The time per request or step of some programs, without Pillion and in each class, in turn: a
+    row for each round of three."""
     seconds = min(part.seconds, ROUND_QUICK_S if part.quick else ROUND_S)
     # The high-priority process, idle while the best-effort one works, is what that one needs leases
     # for.
@@ -134,7 +136,8 @@ def end_to_end(part, jobs, index, rounds_of):
 
 
 def judge_end_to_end(part, name, times):
-    """On the medians of all rounds that there are; the spread is that of the rounds without Pillion."""
+    """On the medians of all rounds that there are; the spread is that of the rounds without
+    Pillion."""
     bare = stats.median(times["bare"])
     spread_pct = 100 * stats.spread(times["bare"])
     for klass, limit in (("high-priority", HP_PCT_MAX), ("best-effort", BE_PCT_MAX)):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""device: how the GPU is shared by SMs and by time, and in what steps a memory pool grows (probes/device.c).
+"""device: how the GPU is shared by SMs and by time, and in what steps a memory pool grows
+(probes/device.c).
 
-SMs: how long a kernel that fills the GPU takes in green contexts of fewer SMs, alone and while another green context is busy with the
-rest; and under MPS with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. Time: beside another process without MPS, for how long a process
-has the GPU and has not. Pools: what the default one has reserved after allocations.
+SMs: how long a kernel that fills the GPU takes in green contexts of fewer SMs, alone and while
+another green context is busy with the rest; and under MPS with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
+Time: beside another process without MPS, for how long a process has the GPU and has not. Pools:
+what the default one has reserved after allocations.
 """
 
 import os

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""doors: which of the driver's entry points real libraries obtain, through which door, and which of them Pillion hooks.
+"""doors: which of the driver's entry points real libraries obtain, through which door, and which of
+them Pillion hooks.
 
-Each program runs under Pillion with PILLION_LOG=debug, which lists what was resolved. An entry point that launches or
-allocates, and that a program obtained as the driver's own, is a hole: the part fails. So is one that launches or allocates by
-its name and that the table of entry points does not have.
+Each program runs under Pillion with PILLION_LOG=debug, which lists what was resolved. An entry
+point that launches or allocates, and that a program obtained as the driver's own, is a hole: the
+part fails. So is one that launches or allocates by its name and that the table of entry points does
+not have.
 """
 
 import csv
@@ -92,7 +94,8 @@ def examine(part, daemon, table, name, what):
 
 
 def resolved(log):
-    """Each entry point that the log's last lists have: whether it is hooked, and through which doors it was obtained."""
+    """Each entry point that the log's last lists have: whether it is hooked, and through which
+    doors it was obtained."""
     obtained = {}
     for line in log.split("\n"):
         match = LISTED.search(line)
@@ -105,7 +108,8 @@ def resolved(log):
 
 
 def is_hole(symbol, is_hooked, table):
-    """Whether a program has the driver's own of what launches or takes memory, by its name or by the table."""
+    """Whether a program has the driver's own of what launches or takes memory, by its name or by
+    the table."""
     known = table.get(symbol, {"route": "pass"})
     return not is_hooked and (known["route"] == "hook" or bool(LAUNCHES_OR_ALLOCATES.match(symbol)))
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """harmless: programs do the same with Pillion as without.
 
-Each program runs twice without Pillion, high-priority with PyTorch's own profiler counting, and best-effort beside a high-priority
-client (in a full run three times without, and once more high-priority without the profiler). PyTorch is asked for algorithms
-that give the same to the bit. Results must then be equal to the bit; where they are not, or runs without Pillion differ among
-themselves, three more are made without, and a run must lie no farther from the nearest of them than twice what the farthest two
-of them lie apart. Launches, of graphs too, must be those that the profiler counted; the account of memory must have what PyTorch
-and NVML say; and no program may hang or end otherwise. Programs that are not installed are skipped.
+Each program runs twice without Pillion, high-priority with PyTorch's own profiler counting, and
+best-effort beside a high-priority client (in a full run three times without, and once more
+high-priority without the profiler). PyTorch is asked for algorithms that give the same to the bit.
+Results must then be equal to the bit; where they are not, or runs without Pillion differ among
+themselves, three more are made without, and a run must lie no farther from the nearest of them than
+twice what the farthest two of them lie apart. Launches, of graphs too, must be those that the
+profiler counted; the account of memory must have what PyTorch and NVML say; and no program may hang
+or end otherwise. Programs that are not installed are skipped.
 """
 
 import functools
@@ -53,8 +55,8 @@ LIBRARIES_MIB_MAX, CONTEXT_MIB_MAX = 512, 1024
 
 
 def measure(part):
-    """Runs are made several at a time, as what is compared does not depend on time, and program by program, so that what there
-    is when the time is up are whole programs."""
+    """Runs are made several at a time, as what is compared does not depend on time, and program by
+    program, so that what there is when the time is up are whole programs."""
     try:
         part.site.torch()
     except Failed as error:
@@ -98,8 +100,8 @@ def roles_of(part, what):
 
 
 def in_turn(part, daemon, roles, wanted, runs):
-    """Makes runs, as many at a time as there is room for. As the last of a program is over: its name, and what came of each
-    that was made of it, or `Failed`."""
+    """Makes runs, as many at a time as there is room for. As the last of a program is over: its
+    name, and what came of each that was made of it, or `Failed`."""
     room = min(len(os.sched_getaffinity(0)) * 3 // 4, part.site.gpu["memory_bytes"] // BYTES_MAX)
     calls = {(name, *role): functools.partial(once, part, daemon, name, *wanted[name], *role)
              for name, each in roles.items() for role in each}
@@ -112,7 +114,8 @@ def in_turn(part, daemon, roles, wanted, runs):
 
 
 def try_add(part, name, runs, is_last):
-    """What came of a program; not where more runs without Pillion are to say whether a difference is one."""
+    """What came of a program; not where more runs without Pillion are to say whether a difference
+    is one."""
     failed = [run for run in runs.values() if isinstance(run, Failed)]
     absent = [run["not_installed"] for run in runs.values() if not isinstance(run, Failed) and "not_installed" in run]
     if absent:
@@ -170,8 +173,8 @@ def judged(runs):
 
 
 def judge_memory(part, name, row):
-    """The account's allocations against what PyTorch's allocator has, which is all of them but libraries' own; and against what
-    NVML says of the process, which is these and the context."""
+    """The account's allocations against what PyTorch's allocator has, which is all of them but
+    libraries' own; and against what NVML says of the process, which is these and the context."""
     for who in ("hp", "be"):
         held, reserved, nvml = (row[f"{key}_{who}"] for key in ("held_bytes", "reserved_bytes", "nvml_bytes"))
         if held is None:

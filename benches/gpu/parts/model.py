@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""model: the experiments of `share` in the simulator, with the durations that were measured here: how far off the model is.
+"""model: the experiments of `share` in the simulator, with the durations that were measured here:
+how far off the model is.
 
-The curve's kernels last what they were asked to; jobs of PyTorch are what their profile says that a request launches. Needs the
-documents of `share` (and of `profile`) in the folder of the results. An error is the model's slowdown of p99 over the measured one.
+The curve's kernels last what they were asked to; jobs of PyTorch are what their profile says that a
+request launches. Needs the documents of `share` (and of `profile`) in the folder of the results. An
+error is the model's slowdown of p99 over the measured one.
 """
 
 import json
@@ -42,8 +44,8 @@ def measure(part):
 
 
 def model_of(part):
-    """The device of the table that has as many SMs of the same capability, and of these the nearest memory; the nearest of
-    all where none has, which is said."""
+    """The device of the table that has as many SMs of the same capability, and of these the nearest
+    memory; the nearest of all where none has, which is said."""
     gpu = part.site.gpu
     with open(part.site.program("gpus.csv")) as file:
         rows = [line.split(",") for line in file if not line.startswith("#")]

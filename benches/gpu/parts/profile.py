@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""profile: what PyTorch's profiler and Nsight Compute write here, imported; and how well that explains what is measured.
+"""profile: what PyTorch's profiler and Nsight Compute write here, imported; and how well that
+explains what is measured.
 
-Each job of the pairs is recorded by PyTorch's profiler for some steps, the trace is imported (`pillion profile import`), and
-the sum of a step's kernels is set against the time of a step that was not recorded. The processes for it start side by side and
-work one after the other. Last, where ncu is installed and time is left, some kernels are measured by it, too, and both are compared. The profiles go beside the other results, and `share` and `model` use them.
+Each job of the pairs is recorded by PyTorch's profiler for some steps, the trace is imported
+(`pillion profile import`), and the sum of a step's kernels is set against the time of a step that
+was not recorded. The processes for it start side by side and work one after the other. Last, where
+ncu is installed and time is left, some kernels are measured by it, too, and both are compared. The
+profiles go beside the other results, and `share` and `model` use them.
 """
 
 import contextlib

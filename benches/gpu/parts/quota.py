@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""quota: a job gets what it was promised of the GPU's memory and no more, in each way to take memory.
+"""quota: a job gets what it was promised of the GPU's memory and no more, in each way to take
+memory.
 
-A best-effort job with a quota takes memory in steps until it is refused, gives it back, and takes it again: plain, ordered by
-stream, physical, managed. Then two processes of one job at the same time, one that is killed while it holds memory, and
-PyTorch, which must raise its usual error, empty its cache and go on.
+A best-effort job with a quota takes memory in steps until it is refused, gives it back, and takes
+it again: plain, ordered by stream, physical, managed. Then two processes of one job at the same
+time, one that is killed while it holds memory, and PyTorch, which must raise its usual error, empty
+its cache and go on.
 """
 
 import contextlib

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """share: a high-priority job that answers requests beside a best-effort one that never pauses.
 
-The jobs of a pair: PyTorch inference, open loop, with training; without PyTorch, and always in a full run, synthetic kernels.
-With --quick one pair and one load.
-Modes: each alone, time slicing, MPS, MPS with CUDA_MPS_CLIENT_PRIORITY, Pillion without and with MPS; in a full run also the
-policies that it can be told to follow instead, and itself with each of its parts switched off. The same arrivals in each. Loads are
-the share of the time that the high-priority job alone would be busy. Last the curve: the best-effort job's kernel length against the
-high-priority job's p99.
+The jobs of a pair: PyTorch inference, open loop, with training; without PyTorch, and always in a
+full run, synthetic kernels. With --quick one pair and one load. Modes: each alone, time slicing,
+MPS, MPS with CUDA_MPS_CLIENT_PRIORITY, Pillion without and with MPS; in a full run also the
+policies that it can be told to follow instead, and itself with each of its parts switched off. The
+same arrivals in each. Loads are the share of the time that the high-priority job alone would be
+busy. Last the curve: the best-effort job's kernel length against the high-priority job's p99.
 
-PyTorch programs of a mode are started once and told what to do; what is judged is judged anew with each mode.
+PyTorch programs of a mode are started once and told what to do; what is judged is judged anew with
+each mode.
 """
 
 import contextlib
@@ -111,7 +112,8 @@ class Torch:
 
 
 class Synthetic:
-    """A pair of probes, which run once and start quickly. What they launch is known, so under Pillion each has its profile."""
+    """A pair of probes, which run once and start quickly. What they launch is known, so under
+    Pillion each has its profile."""
 
     lasts = False
 
@@ -133,7 +135,8 @@ class Synthetic:
         return Child(argv, site.env(sharing, **env), f"synthetic {role}, {sharing}")
 
     def profile(self, us):
-        """As a trace: the probes' kernel with as many blocks as fill the device, lasting so long."""
+        """As a trace: the probes' kernel with as many blocks as fill the device, lasting so
+        long."""
         path = self.part.site.path(f"spin-{us}.trace")
         if not os.path.exists(path):
             with open(path, "w") as file:
@@ -149,7 +152,8 @@ def trace(sms, us, times=1, device="V100-SXM2-16GB"):
 
 
 class Runner:
-    """A job of a pair in a mode, which runs whenever it is told to: a process that lasts, or one for each time. A context manager."""
+    """A job of a pair in a mode, which runs whenever it is told to: a process that lasts, or one
+    for each time. A context manager."""
 
     def __init__(self, pair, role, sharing, daemon=None, env=None, asks=()):
         self.pair, self.role, self.sharing, self.daemon, self.env = pair, role, sharing, daemon, env or {}
@@ -192,7 +196,8 @@ class Runner:
 
 
 def beside(hp, be, seconds, **how):
-    """Both jobs at once: the latencies, the best-effort rate meanwhile, and what Pillion counted of the best-effort job."""
+    """Both jobs at once: the latencies, the best-effort rate meanwhile, and what Pillion counted of
+    the best-effort job."""
     be.prepare(seconds)
     hp.prepare(seconds, **how)
     be.begin()
@@ -207,8 +212,8 @@ def beside(hp, be, seconds, **how):
 
 
 def compare(part, pair, sharings, about, found):
-    """Both alone, then each mode; rows and what is judged as they come. The programs that have no Pillion and no MPS do all that is
-    without these, so that --quick has time for it."""
+    """Both alone, then each mode; rows and what is judged as they come. The programs that have no
+    Pillion and no MPS do all that is without these, so that --quick has time for it."""
     with Runner(pair, "hp", "timeslice") as hp, Runner(pair, "be", "timeslice") as be:
         alone_s, runs = min(ALONE_S, part.seconds), SOLO_RUNS_QUICK if part.quick else SOLO_RUNS
         told = hp.alone(alone_s)
@@ -242,8 +247,8 @@ def compare(part, pair, sharings, about, found):
 
 
 def stages(part, sharings, about):
-    """What is measured after time slicing, most wanted first: a way of sharing, and the modes whose high-priority job is the same
-    process."""
+    """What is measured after time slicing, most wanted first: a way of sharing, and the modes whose
+    high-priority job is the same process."""
     every = [("mps", [PILLION]), ("mps", [CLIENT_PRIORITY, BARE]), ("timeslice", [PILLION])]
     if about["pair"] != "synthetic":  # Whose programs mark nothing.
         every += [("mps", [FAR]), ("mps", [MARKED])]
@@ -266,7 +271,8 @@ def stage(part, pair, sharing, modes, measured):
 
 
 def judge(part, found):
-    """The bounds, on the mean of the pairs at a load, and against what users have otherwise on each."""
+    """The bounds, on the mean of the pairs at a load, and against what users have otherwise on
+    each."""
     for load in sorted({load for load, _ in found}):
         runs = [run for at, run in found if at == load]
         for sharing, limits in (("mps", SLOWDOWN_MPS_MAX), ("timeslice", SLOWDOWN_TIMESLICE_MAX)):
@@ -295,7 +301,8 @@ def curve_seconds(seconds):
 
 
 def curve(part, sharings):
-    """The best-effort kernel length against p99, with and without Pillion: what protection is possible at all."""
+    """The best-effort kernel length against p99, with and without Pillion: what protection is
+    possible at all."""
     seconds = curve_seconds(part.seconds)
     with Runner(Synthetic(part), "hp", "timeslice") as hp:
         how = {"rate": LOADS[0] * 1e3 / stats.median(hp.alone(seconds)["latencies_ms"])}

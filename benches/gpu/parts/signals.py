@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""signals: best-effort jobs are ended while they have work in flight, again and again, beside a high-priority job.
+"""signals: best-effort jobs are ended while they have work in flight, again and again, beside a
+high-priority job.
 
-SIGTERM and SIGINT by turns, 50 times (3 with --quick), without MPS and with it. Each best-effort process must die of the signal it
-was sent, and the high-priority one must go on: no call of its fails, no result is wrong. Its latencies must not be those of
-a machine where something happened: they are judged against those beside best-effort jobs that come and go as often, and end by
+SIGTERM and SIGINT by turns, 50 times (3 with --quick), without MPS and with it. Each best-effort
+process must die of the signal it was sent, and the high-priority one must go on: no call of its
+fails, no result is wrong. Its latencies must not be those of a machine where something happened:
+they are judged against those beside best-effort jobs that come and go as often, and end by
 themselves (the control); in a full run those that it has alone are a row, too.
 """
 
@@ -68,8 +70,9 @@ def beside(part, sharing, left_s):
 
 
 def while_ending(part, daemon, sharing, numbers, until):
-    """What the high-priority job has while best-effort ones are ended by these signals, one after the other (0: by themselves; None:
-    there is none, for a while), until a time; two are ended whatever the time."""
+    """What the high-priority job has while best-effort ones are ended by these signals, one after
+    the other (0: by themselves; None: there is none, for a while), until a time; two are ended
+    whatever the time."""
     ended, otherwise, told, failed = 0, [], None, None
     with pulse(part, daemon, sharing, 1e6) as child:
         child.wait_until_ready()

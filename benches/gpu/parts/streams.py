@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""streams: what CUDA's streams wait for, as interpose/src/progress/sight.rs relies on it (probes/streams.c).
+"""streams: what CUDA's streams wait for, as interpose/src/progress/sight.rs relies on it
+(probes/streams.c).
 
-Rows: with a kernel of 20 ms in one stream, how soon an event in another one is complete. Queues: of 2 to 128 streams, behind a kernel
-of 5 ms in each in turn and nothing, a kernel or an event behind that, how many kernels of the others are late: streams that
-share a hardware queue wait for a kernel that waits for its turn; on an H200 none waits for an event. Depth: how many launches a
-stream takes. Without and with MPS.
+Rows: with a kernel of 20 ms in one stream, how soon an event in another one is complete. Queues: of
+2 to 128 streams, behind a kernel of 5 ms in each in turn and nothing, a kernel or an event behind
+that, how many kernels of the others are late: streams that share a hardware queue wait for a kernel
+that waits for its turn; on an H200 none waits for an event. Depth: how many launches a stream
+takes. Without and with MPS.
 """
 
 import os

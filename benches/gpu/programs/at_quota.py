@@ -1,4 +1,5 @@
-"""Takes memory by PyTorch until it raises OutOfMemoryError, frees some, and goes on. Counts what is not as it should be."""
+"""Takes memory by PyTorch until it raises OutOfMemoryError, frees some, and goes on. Counts what is
+not as it should be."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""One rank of NCCL by itself: sums and a broadcast, which launch NCCL's own kernels. As net.py --steps."""
+"""One rank of NCCL by itself: sums and a broadcast, which launch NCCL's own kernels. As net.py
+--steps."""
 
 import hashlib
 import json

@@ -1,14 +1,17 @@
 """Networks with random weights, in the ways in which PyTorch is used. It knows nothing of Pillion.
 
-    net.py --network resnet50|bert|gpt|mlp --task infer|train [--variant ...] [--size tiny|small|full]
+    net.py --network resnet50|bert|gpt|mlp --task infer|train [--variant ...]
+           [--size tiny|small|full]
            --steps N       does N steps and says a digest of what came out, and losses or sums
-           --seconds S     says "ready", and for each line of its standard input does steps for so long and says how long they
-                           took; with --rate R requests come at random times (--arrivals poisson|bursts, --seed N) and
-                           latencies run from when each was due, and each is an NVTX range pillion_request. A line of JSON says otherwise for that time:
-                           {"seconds": 5, "rate": 20}
+           --seconds S     says "ready", and for each line of its standard input does steps for so
+                           long and says how long they took; with --rate R requests come at random
+                           times (--arrivals poisson|bursts, --seed N) and latencies run from when
+                           each was due, and each is an NVTX range pillion_request. A line of JSON
+                           says otherwise for that time: {"seconds": 5, "rate": 20}
            --deterministic asks for algorithms whose results are equal to the bit from run to run
            --count         counts launches by PyTorch's own profiler (CUPTI)
-           --trace FILE    writes the profiler's trace of the steps there; says "ready" and waits for a line before them
+           --trace FILE    writes the profiler's trace of the steps there; says "ready" and waits
+                           for a line before them
 
 One line of JSON for each, until its standard input ends.
 """
@@ -257,7 +260,8 @@ def make_deterministic():
 
 
 def tell(told):
-    """A line of JSON, with what PyTorch's allocator has of the device, now and in all that it ever took."""
+    """A line of JSON, with what PyTorch's allocator has of the device, now and in all that it ever
+    took."""
     memory = torch.cuda.memory_stats()
     told["reserved_bytes"] = memory.get("reserved_bytes.all.current", 0)
     told["reserved_in_all_bytes"] = memory.get("reserved_bytes.all.allocated", 0)

@@ -1,4 +1,5 @@
-"""A kernel written in Triton, which launches it through the driver, past the CUDA runtime. As net.py --steps."""
+"""A kernel written in Triton, which launches it through the driver, past the CUDA runtime. As
+net.py --steps."""
 
 import hashlib
 import json

@@ -1,7 +1,9 @@
-"""The GPU as its driver and NVML tell of it. Asked in a process of its own: `python3 gpu.py` prints one line of JSON, and
-`python3 gpu.py --processes UUID` one of how many bytes each process has of it, by its id.
+"""The GPU as its driver and NVML tell of it. Asked in a process of its own: `python3 gpu.py` prints
+one line of JSON, and `python3 gpu.py --processes UUID` one of how many bytes each process has of
+it, by its id.
 
-Whether it is a software GPU is decided here and nowhere else, by its identity, which ends in `sw-gpu`.
+Whether it is a software GPU is decided here and nowhere else, by its identity, which ends in
+`sw-gpu`.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
-"""What pilliond reads of what was measured: whether priorities between blocks of different processes work (scheduler/src/host/measured.rs).
+"""What pilliond reads of what was measured: whether priorities between blocks of different
+processes work (scheduler/src/host/measured.rs).
 
-A request waits, behind kernels that fill the device, for those in front of it; where waiting blocks of the greater priority go
-first it waits for the blocks that run, one wave of them.
+A request waits, behind kernels that fill the device, for those in front of it; where waiting blocks
+of the greater priority go first it waits for the blocks that run, one wave of them.
 """
 
 import json
@@ -16,7 +17,8 @@ WAVES_MAX = 1.5
 
 
 def works(alone_ms, without_ms, with_ms, wave_ms):
-    """Whether they work, by medians, and why; None where nothing follows: a request must be late without them to be less so with them."""
+    """Whether they work, by medians, and why; None where nothing follows: a request must be late
+    without them to be less so with them."""
     late_ms, left_ms = without_ms - alone_ms, with_ms - alone_ms
     if late_ms < 2 * wave_ms:
         return None, f"a request is {late_ms:.2f} ms late without priorities, less than two waves of {wave_ms:.2f} ms: nothing to see"

@@ -1,8 +1,9 @@
 """The frame of a part: its options, its budget, its document and its line.
 
-A part measures in a function that gets a `Part`; it adds rows and bounds as it goes, and with each the document is written anew,
-so that what was measured stays whoever ends it and however. What is judged over several rows is judged whenever it is written
-(`judged_by`). Whatever goes wrong in it becomes the document's `status` and `why`, never the end of the suite.
+A part measures in a function that gets a `Part`; it adds rows and bounds as it goes, and with each
+the document is written anew, so that what was measured stays whoever ends it and however. What is
+judged over several rows is judged whenever it is written (`judged_by`). Whatever goes wrong in it
+becomes the document's `status` and `why`, never the end of the suite.
 """
 
 import argparse
@@ -66,12 +67,14 @@ class Part:
         return self.budget_s - min(END_S, self.budget_s / 10) - (time.monotonic() - self.began)
 
     def patience_s(self, seconds):
-        """How long a program may be silent until it is said to hang: never longer than half of the time that is left, so that it
-        can be said. On a software GPU, which shows nothing of times, ten times as long: the machine may be a busy one."""
+        """How long a program may be silent until it is said to hang: never longer than half of the
+        time that is left, so that it can be said. On a software GPU, which shows nothing of times,
+        ten times as long: the machine may be a busy one."""
         return max(5.0, min(seconds * (10 if self.site.is_software else 1), self.left_s / 2))
 
     def judged_by(self, judge):
-        """What is called whenever the document is written, to add the bounds that are over several rows."""
+        """What is called whenever the document is written, to add the bounds that are over several
+        rows."""
         self.judge = judge
 
     def row(self, **fields):
@@ -81,11 +84,11 @@ class Part:
         print("  " + "  ".join(f"{key}={shown(value)}" for key, value in fields.items() if not is_long(value)), flush=True)
 
     def bound(self, what, value, limit, unit="", at_least=False, spread=0.0, of_hardware=True, why=None):
-        """Something that must hold. `spread` is by how much runs of the same differ, in the value's own unit; `why` a value is
-        not there.
+        """Something that must hold. `spread` is by how much runs of the same differ, in the value's
+        own unit; `why` a value is not there.
 
-        What is `of_hardware`, timings and results of kernels, a software GPU shows nothing of: there it is written and not
-        judged.
+        What is `of_hardware`, timings and results of kernels, a software GPU shows nothing of:
+        there it is written and not judged.
         """
         held = stats.holds(value, limit, spread, at_least)
         if of_hardware and self.site.is_software:
@@ -171,7 +174,8 @@ def handle_end(number, _):
 
 
 def main(name, about, measure, more=None):
-    """Runs a part: its exit status is 0 if it came to its end, 1 if not, 2 if nothing could be tried."""
+    """Runs a part: its exit status is 0 if it came to its end, 1 if not, 2 if nothing could be
+    tried."""
     options = options_of(about, more)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, handle_end)
@@ -213,7 +217,8 @@ def watched(part, measure):
         return "ended", f"budget of {part.budget_s:.0f} s: {error}"
     except Unusable:
         raise
-    except Exception as error:  # A fault of the part's own is a result like others; where it was is worth knowing.
+    except Exception as error:
+        # A fault of the part's own is a result like others; where it was is worth knowing.
         traceback.print_exc()
         return "failed", f"{type(error).__name__}: {error}"
 

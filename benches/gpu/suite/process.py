@@ -1,4 +1,5 @@
-"""Children: how they are started, told to begin, waited for and ended. None outlives the part that started it."""
+"""Children: how they are started, told to begin, waited for and ended. None outlives the part that
+started it."""
 
 import concurrent.futures
 import ctypes
@@ -67,7 +68,8 @@ class Child:
         return line.decode(errors="replace").strip()
 
     def wait_until_ready(self, timeout_s=120):
-        """Until it says that it has what it needs. A line of JSON instead is why it cannot: `Failed`."""
+        """Until it says that it has what it needs. A line of JSON instead is why it cannot:
+        `Failed`."""
         line = self.line(timeout_s)
         while line != "ready":
             if line.startswith("{"):
@@ -131,7 +133,8 @@ class Child:
 
 
 def end_group(process):
-    """Asks a process and all of its group to end, then makes them: what a program started does not outlive it."""
+    """Asks a process and all of its group to end, then makes them: what a program started does not
+    outlive it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None or number == signal.SIGKILL:
             try:
@@ -151,9 +154,11 @@ def living():
 
 
 def side_by_side(at_once, calls):
-    """Makes calls ({key: function}) some at a time; as each returns, (key, what it returned or why it `Failed`).
+    """Makes calls ({key: function}) some at a time; as each returns, (key, what it returned or why
+    it `Failed`).
 
-    A fault of our own in one of them is told as a failure, too: it must not take what the others found along. Whoever stops in between leaves the rest to end with their children.
+    A fault of our own in one of them is told as a failure, too: it must not take what the others
+    found along. Whoever stops in between leaves the rest to end with their children.
     """
     pool = concurrent.futures.ThreadPoolExecutor(max(1, at_once))
     try:
@@ -170,8 +175,8 @@ def side_by_side(at_once, calls):
 
 
 def run(argv, env, timeout_s, check=True):
-    """Runs a command to its end; (status, standard output, standard error). Who takes too long is ended with all that it
-    started: ncu, left alone, would leave its program on the GPU."""
+    """Runs a command to its end; (status, standard output, standard error). Who takes too long is
+    ended with all that it started: ncu, left alone, would leave its program on the GPU."""
     name = os.path.basename(argv[0])
     try:
         process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -193,7 +198,8 @@ def run(argv, env, timeout_s, check=True):
 
 
 def adopt_orphans():
-    """Processes that lose their parent below us become our children, so that none gets lost (Linux 3.4)."""
+    """Processes that lose their parent below us become our children, so that none gets lost (Linux
+    3.4)."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -216,7 +222,8 @@ def descendants():
 
 
 def end_descendants(grace_s=GRACE_S):
-    """Ends whatever lives below this process, for good: no child is started after it. How many had to be."""
+    """Ends whatever lives below this process, for good: no child is started after it. How many had
+    to be."""
     _is_over.set()
     left = descendants()
     count = len(left)

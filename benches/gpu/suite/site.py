@@ -1,7 +1,8 @@
-"""Where a part runs: the GPU of the environment, or a software GPU that is started for it; MPS; daemons; and the environment
-of a program in each of these.
+"""Where a part runs: the GPU of the environment, or a software GPU that is started for it; MPS;
+daemons; and the environment of a program in each of these.
 
-Settings of the machine are never changed. MPS is a control daemon of our own, in a folder of our own, which ends with us.
+Settings of the machine are never changed. MPS is a control daemon of our own, in a folder of our
+own, which ends with us.
 """
 
 import contextlib
@@ -88,7 +89,8 @@ class Site:
             os.symlink(self.program(library), self.path(os.path.join("runtime", name)))
 
     def server(self, sharing):
-        """The software GPU's device server for one way of sharing, started when it is first asked for."""
+        """The software GPU's device server for one way of sharing, started when it is first asked
+        for."""
         if sharing not in self.servers:
             socket = self.path(f"{sharing}.sock")
             argv = [self.program("softgpu-server"), "--socket", socket, "--device", self.model, "--sharing", sharing]
@@ -98,7 +100,8 @@ class Site:
         return self.servers[sharing]
 
     def env(self, sharing, wheel=False, **more):
-        """The environment of a program on this GPU. `wheel`: it is a framework's, with the CUDA runtime."""
+        """The environment of a program on this GPU. `wheel`: it is a framework's, with the CUDA
+        runtime."""
         env = clean_env()
         if self.model:
             env["SOFTGPU_SOCKET"] = self.server(sharing)
@@ -119,7 +122,8 @@ class Site:
         return env
 
     def mps(self):
-        """The folder of the pipes of an MPS of our own, which is started when it is first asked for; `Failed` with the reason."""
+        """The folder of the pipes of an MPS of our own, which is started when it is first asked
+        for; `Failed` with the reason."""
         if self.no_mps:
             raise Failed(self.no_mps)
         if self.mps_folder is None:
@@ -185,7 +189,8 @@ class Site:
         return " | ".join(words)[-300:]
 
     def sharings(self):
-        """The ways of sharing that can be had here, and why another cannot: (["timeslice", "mps"], None)."""
+        """The ways of sharing that can be had here, and why another cannot: (["timeslice", "mps"],
+        None)."""
         if self.model:
             return ["timeslice", "mps"], None
         try:
@@ -243,7 +248,8 @@ class Site:
         return json.loads(said)["uuid"]
 
     def torch(self):
-        """The version of PyTorch that programs have here; `Failed` if none, with the reason. Looked for once."""
+        """The version of PyTorch that programs have here; `Failed` if none, with the reason. Looked
+        for once."""
         if self.known_torch is None:
             try:
                 self.known_torch = self.look_for_torch()
@@ -261,7 +267,8 @@ class Site:
 
 
 def attending(site, daemon):
-    """A high-priority client that does nothing, so that best-effort launches need leases. A `Child`."""
+    """A high-priority client that does nothing, so that best-effort launches need leases. A
+    `Child`."""
     argv = site.pillion("high-priority", site.probe("pulse", "--us", 50))
     child = Child(argv, site.env("timeslice", PILLION_SOCKET=daemon.socket), "the idle high-priority client")
     try:
@@ -288,7 +295,8 @@ class Daemon:
         raise Failed("the daemon does not answer")
 
     def job(self, child):
-        """The entry of the job that a child is: `pillion run` begins its id with its process id, and becomes the program."""
+        """The entry of the job that a child is: `pillion run` begins its id with its process id,
+        and becomes the program."""
         for job in self.status()["jobs"]:
             if job["job"].startswith(f"{child.pid}-"):
                 return job

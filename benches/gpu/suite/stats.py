@@ -23,7 +23,8 @@ def latencies(values_ms):
 
 
 def spread(values):
-    """Of repeated runs of the same: half the range, of the middle. 0 of fewer than two, as then nothing is known of it."""
+    """Of repeated runs of the same: half the range, of the middle. 0 of fewer than two, as then
+    nothing is known of it."""
     if len(values) < 2:
         return 0.0
     middle = median(values)
@@ -31,22 +32,25 @@ def spread(values):
 
 
 def holds(value, limit, margin=0.0, at_least=False):
-    """Whether `value` is within `limit` or beyond it by no more than `margin`, the spread of runs of the same."""
+    """Whether `value` is within `limit` or beyond it by no more than `margin`, the spread of runs
+    of the same."""
     if value is None:
         return None
     return value >= limit - margin if at_least else value <= limit + margin
 
 
 def distance(left, right):
-    """How far two runs of the same lie apart: the root mean square of how far their values do, each over its own size. One
-    number for a run, however many values it has: of many values judged one by one some always stick out."""
+    """How far two runs of the same lie apart: the root mean square of how far their values do, each
+    over its own size. One number for a run, however many values it has: of many values judged one
+    by one some always stick out."""
     sizes = [max(abs(a), abs(b)) or 1.0 for a, b in zip(left, right)]
     squares = [((a - b) / size) ** 2 for a, b, size in zip(left, right, sizes)]
     return math.inf if len(left) != len(right) else math.sqrt(sum(squares) / max(1, len(squares)))
 
 
 def is_like_runs(values, runs):
-    """Whether a run lies no farther from the nearest of others than twice what the farthest two of these lie apart."""
+    """Whether a run lies no farther from the nearest of others than twice what the farthest two of
+    these lie apart."""
     apart = max((distance(a, b) for index, a in enumerate(runs) for b in runs[:index]), default=0.0)
     return min(distance(values, run) for run in runs) <= 2 * apart
 
@@ -64,7 +68,8 @@ def poisson(rate, seconds, seed):
 
 
 def bursts(rate, seconds, seed, burst=8):
-    """The same rate in bursts, as DISB has them: groups of `burst` requests, each at 10 times the rate, then silence."""
+    """The same rate in bursts, as DISB has them: groups of `burst` requests, each at 10 times the
+    rate, then silence."""
     import random
     draw, times = random.Random(seed), []
     start = 0.0

@@ -1,4 +1,5 @@
-"""When block priority counts as working, and the file about it. `python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs it."""
+"""When block priority counts as working, and the file about it.
+`python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs it."""
 
 import os
 import tempfile

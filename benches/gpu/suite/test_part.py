@@ -1,4 +1,5 @@
-"""How a part's document comes to be, how children end, and that the budgets are what README.md says."""
+"""How a part's document comes to be, how children end, and that the budgets are what README.md
+says."""
 
 import argparse
 import importlib.machinery
@@ -95,7 +96,8 @@ class Budgets(unittest.TestCase):
 
 class Children(unittest.TestCase):
     def test_who_takes_too_long_is_ended_with_what_it_started(self):
-        for limit_s in (3, 60):  # A busy machine may not come to the script's second word in three seconds.
+        # A busy machine may not come to the script's second word in three seconds.
+        for limit_s in (3, 60):
             with tempfile.NamedTemporaryFile("r") as file:
                 script = f"sleep 1000 & echo $! > {file.name}; wait"
                 with self.assertRaisesRegex(process.Failed, f"sh did not end within {limit_s} s: hangs"):

@@ -1,4 +1,5 @@
-"""What the suite computes. `python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs it."""
+"""What the suite computes. `python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs
+it."""
 
 import random
 import unittest
@@ -26,8 +27,9 @@ class Stats(unittest.TestCase):
         self.assertIsNone(stats.holds(None, 1))
 
     def test_runs_of_the_same_that_differ_are_alike(self):
-        """What `harmless` judges of a program that is not the same to the bit, with as many runs as it then makes. One false
-        alarm in a hundred runs at most, however many values a run has; one of a hundred times the noise is found."""
+        """What `harmless` judges of a program that is not the same to the bit, with as many runs as
+        it then makes. One false alarm in a hundred runs at most, however many values a run has; one
+        of a hundred times the noise is found."""
         draw, trials = random.Random(7), 1000
         for values, runs in ((1, 5), (1, 6), (6, 5), (21, 6)):
             def run(width=1e-6):

@@ -1,4 +1,5 @@
-"""PyTorch programs as jobs: which there are, and how one is started without Pillion or in a class."""
+"""PyTorch programs as jobs: which there are, and how one is started without Pillion or in a
+class."""
 
 import json
 import os
@@ -20,7 +21,8 @@ TRAININGS = (
 
 
 def pairs(part):
-    """High-priority and best-effort jobs that share a GPU: the first only where it must be quick."""
+    """High-priority and best-effort jobs that share a GPU: the first only where it must be
+    quick."""
     every = [(hp, be) for hp in INFERENCES for be in TRAININGS]
     return [(sized(part, hp), sized(part, be)) for hp, be in (every[:1] if part.quick else every)]
 
@@ -41,7 +43,8 @@ def sized(part, job):
 
 
 def order(seconds, **more):
-    """The line that has a program of these work for so long, its options otherwise as it was started."""
+    """The line that has a program of these work for so long, its options otherwise as it was
+    started."""
     return json.dumps({"seconds": seconds, **{name: value for name, value in more.items() if value is not None}})
 
 
@@ -55,8 +58,8 @@ def arguments(job, **more):
 
 
 def start(site, job, sharing, daemon, klass, name, env=None, argv=None, profile=None, asks=(), **more):
-    """The program as a `Child`: by itself where `klass` is None, else as a job of that name under Pillion, `asks` further options of
-    `pillion run`."""
+    """The program as a `Child`: by itself where `klass` is None, else as a job of that name under
+    Pillion, `asks` further options of `pillion run`."""
     argv = argv or [site.python, NET, *arguments(job, **more)]
     variables = dict(env or {})
     if klass:

@@ -1,13 +1,16 @@
-"""asked_to_end.py HOW WHERE: uses CUDA through ctypes, says "ready", and waits for SIGTERM or SIGINT.
+"""asked_to_end.py HOW WHERE: uses CUDA through ctypes, says "ready", and waits for SIGTERM or
+SIGINT.
 
-HOW    default (Python's own: SIGTERM kills, SIGINT is KeyboardInterrupt) | handler (a Python function for both) |
-       caught (KeyboardInterrupt is)
-       elastic PROGRAM: as torchrun's agent it has no CUDA, but two workers (PROGRAM default WHERE), to whom it passes the
-       signal on; then it says how they ended
-       loader: a program that has imported PyTorch and has no CUDA; for each place that it reads, with a LASTING_NS, it makes a
-       process that takes batches from a DataLoader with two workers, and says how that ended
-WHERE  idle | launching (one kernel after another without waiting for them) | held (the same, each of which may have to wait) |
-       synchronising | capturing, with work in flight in all of them
+HOW    default (Python's own: SIGTERM kills, SIGINT is KeyboardInterrupt) |
+       handler (a Python function for both) | caught (KeyboardInterrupt is)
+       elastic PROGRAM: as torchrun's agent it has no CUDA, but two workers (PROGRAM default WHERE),
+       to whom it passes the signal on; then it says how they ended
+       loader: a program that has imported PyTorch and has no CUDA; for each place that it reads,
+       with a LASTING_NS, it makes a process that takes batches from a DataLoader with two workers,
+       and says how that ended
+WHERE  idle | launching (one kernel after another without waiting for them) |
+       held (the same, each of which may have to wait) | synchronising | capturing, with work in
+       flight in all of them
 
 Two kernels are in flight at first, each for LASTING_NS of the environment (30 ms).
 """

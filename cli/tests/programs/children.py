@@ -1,4 +1,5 @@
-"""children: uses CUDA through ctypes in children started in each of Python's ways, and plain children beside them."""
+"""children: uses CUDA through ctypes in children started in each of Python's ways, and plain
+children beside them."""
 import ctypes
 import multiprocessing
 import subprocess

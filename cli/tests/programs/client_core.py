@@ -1,4 +1,5 @@
-"""cuda.core and NVRTC: compiles, launches and copies. Its kernel computes nothing on the software GPU."""
+"""cuda.core and NVRTC: compiles, launches and copies. Its kernel computes nothing on the software
+GPU."""
 import numpy as np
 from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
 

@@ -1,4 +1,5 @@
-"""numba-cuda: compiles with NVVM, launches and copies. Its kernel computes nothing on the software GPU."""
+"""numba-cuda: compiles with NVVM, launches and copies. Its kernel computes nothing on the software
+GPU."""
 import warnings
 
 import numpy as np

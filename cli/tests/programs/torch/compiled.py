@@ -1,4 +1,5 @@
-"""A network compiled by torch.compile: Inductor writes Triton kernels, which are cubins with a launcher in C of Triton's own."""
+"""A network compiled by torch.compile: Inductor writes Triton kernels, which are cubins with a
+launcher in C of Triton's own."""
 
 import torch
 import torch._inductor.config

@@ -1,4 +1,5 @@
-"""To the quota, over it, and on: says what it sees by PyTorch and by NVML, and "look" before each line that it reads."""
+"""To the quota, over it, and on: says what it sees by PyTorch and by NVML, and "look" before each
+line that it reads."""
 
 import ctypes
 import re

@@ -1,4 +1,5 @@
-"""A service each of whose 40 requests is a range of NVTX, in two of which lie more: PyTorch's own way to say so."""
+"""A service each of whose 40 requests is a range of NVTX, in two of which lie more: PyTorch's own
+way to say so."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""Tensors of the device that processes of torch.multiprocessing hand to each other as they are, by CUDA's IPC."""
+"""Tensors of the device that processes of torch.multiprocessing hand to each other as they are, by
+CUDA's IPC."""
 
 import torch
 import torch.multiprocessing as multiprocessing

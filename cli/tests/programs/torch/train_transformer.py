@@ -1,4 +1,5 @@
-"""Two training steps of a transformer layer in mixed precision, with a scaler, and one forward pass in bfloat16."""
+"""Two training steps of a transformer layer in mixed precision, with a scaler, and one forward pass
+in bfloat16."""
 
 import torch
 
