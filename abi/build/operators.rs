@@ -221,8 +221,8 @@ fn write_macro(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(
         code,
         "/// Calls the macro named with a group for each call of `OPERATORS`, in its order:\n\
-         /// index, symbol, the form in which its work is stated, the source of it, and its parameters as\n\
-         /// they cross the binary interface.\n\
+         /// index, symbol, the form in which its work is stated, the source of it, and its\n\
+         /// parameters as they cross the binary interface.\n\
          #[macro_export]\n\
          macro_rules! for_each_operator {{\n\
          \x20   ($($callback:ident)::+) => {{ $($callback)::+! {{"

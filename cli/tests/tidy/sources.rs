@@ -20,10 +20,12 @@ pub(crate) fn files(endings: &[&str]) -> Vec<(String, String)> {
                 .expect("an entry has a name")
                 .to_string_lossy()
                 .into_owned();
-            let is_ours = !name.starts_with('.') && !name.starts_with("target");
+            let is_hidden = name.starts_with('.') && name != ".ci";
+            let is_ours = !is_hidden && !name.starts_with("target");
             if path.is_dir() && is_ours {
                 folders.push(path);
-            } else if path.is_file() && endings.iter().any(|end| name.ends_with(end)) {
+            } else if path.is_file() && endings.iter().any(|end| format!("/{name}").ends_with(end))
+            {
                 found.push((
                     from_root(&path),
                     fs::read_to_string(&path).expect("sources are UTF-8"),

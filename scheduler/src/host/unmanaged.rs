@@ -8,8 +8,8 @@
 //!   MPS's server and control daemon, by program name; graphics processes, by NVML's list; and an
 //!   ending process, which has no mappings left. A process that uses the GPU is recognised by the
 //!   driver among its mappings. Mappings, environment and program file are visible to a daemon of
-//!   the same user, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. Of other processes only the name
-//!   and the user are reported, where visible.
+//!   the same user, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. Of other processes only the
+//!   name and the user are reported, where visible.
 
 use std::fs;
 use std::io::Read as _;
