@@ -13,7 +13,7 @@ use crate::common::{
     Cuda, Daemon, Gpu, Process, builtin_profile, clean_command, collect, pillion, workspace,
     write_script,
 };
-use crate::examples::marking_service;
+use crate::examples::{example, marking_service};
 use crate::help::every_command;
 use crate::torch;
 
@@ -293,10 +293,16 @@ impl World {
                 .best_effort(&daemon)
                 .start_until("round"),
         ];
-        let service = marking_service(path);
+        marking_service(path);
+        // Python programs are stood for by one that launches a kernel.
+        let program = path.join("saxpy");
+        let mut cc = Command::new("cc");
+        cc.arg("-o").arg(&program);
+        cc.arg(example("1-c-program/saxpy.c")).arg("-ldl");
+        collect(cc).expect_success();
         symlink(workspace().join("include"), path.join("include")).unwrap();
         fs::create_dir(path.join("tmp")).unwrap();
-        let python = format!("#!/bin/sh\nexec {}\n", service.display());
+        let python = format!("#!/bin/sh\nexec {}\n", program.display());
         write_script(&path.join("bin/python"), &python);
         for name in ["serve", "train"] {
             fs::copy(builtin_profile(), path.join(format!("{name}.profile.toml"))).unwrap();
