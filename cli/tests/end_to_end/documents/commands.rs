@@ -205,6 +205,10 @@ fn every_command_of_a_document_is_run_by_a_test_or_needs_a_gpu() {
                     line.contains("needs a GPU") || shown.document.contains("benches/gpu");
                 (!says_so).then(|| "does not say that it needs a GPU".to_owned())
             }
+            Some(How::Untried) => {
+                let text = fs::read_to_string(workspace().join(&shown.document)).unwrap();
+                (!text.contains("(not tried)")).then(|| "does not say `(not tried)`".to_owned())
+            }
             Some(_) => None,
         };
         let place = format!("{}:{}: {}", shown.document, shown.line, shown.command);
@@ -375,7 +379,7 @@ fn commands_of_documents_succeed_as_they_are_written() {
         for shown in shown {
             let more = match how(shown) {
                 Some(How::Short) => " --seconds 1",
-                Some(How::Quick) => " --seconds 1 --part figure-13",
+                Some(How::Quick) => " --seconds 1 --part five-clients",
                 _ => "",
             };
             world.run(shown, more);
