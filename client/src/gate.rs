@@ -5,8 +5,8 @@
 //! - after `max_hold`, because the thread may hold a lock that others need. Time in which an
 //!   operator or a rule holds the job for a fault, or a law of the policy holds it, does not count;
 //! - on a signal: its handler may need the thread, or the process is to end. A signal in the
-//! microsecond between two sleeps is missed: the wait lasts until `max_hold` or, held by a rule,
-//! the next signal;
+//!   microsecond between two sleeps is missed: the wait lasts until `max_hold` or, held by a rule,
+//!   the next signal;
 //! - when the daemon is gone: its connection has ended, or it was silent for five seconds. A
 //!   daemon that is only late (more threads than processors) is not gone: each launch waits for
 //!   `max_hold`. If another daemon has taken over, the wait goes on there with its start time.

@@ -4,7 +4,7 @@
 //! - `PILLION_PROFILE`: file with the profile of the job's kernels.
 //! - `PILLION_RECORD_SPOOL`: folder for this process's record, set by `pillion profile record`.
 //! - `PILLION_RECORD_CUPTI`: `auto`, `off`, or a library's path. Timing of a recorded process;
-//! default `auto`.
+//!   default `auto`.
 //! - `PILLION_SOCKET`: the daemon's socket, instead of the device's own.
 //! - `PILLION_JOB`: id of the job; set by `pillion run`, one per process if not set.
 //! - `PILLION_LOG`: `error`, `warn`, `info`, `debug`. Log level on standard error, default `warn`.

@@ -9,7 +9,7 @@
 //!   library that others do not have. Every dynamic linker has the function.
 //! - `_dl_find_object`: unwinds a panic, since glibc 2.35. If missing: -1, not found: panics abort.
 //! - `__register_atfork`: `pthread_atfork` calls it. If missing: an error; the process is
-//! unmanaged.
+//!   unmanaged.
 
 #![expect(unsafe_code, reason = "a weak reference takes assembly")]
 

@@ -8,7 +8,7 @@
 //!   not reached, that the work before it was incomplete when queried. If a launch went while the
 //!   event was recorded, that work is more than its mark, and nothing is known.
 //! - The application's waits ([`client::waited`]) show completion by their end; if long, not much
-//! earlier.
+//!   earlier.
 //! - The launches between two marks are a batch. Launches read what was learnt in tables.
 //!
 //! Learning records no extra event, none on a high-priority stream, and no *timing* event. GPU

@@ -6,20 +6,20 @@
 //! best-effort client while gated:
 //! - Non-blocking or green stream: an event, by any thread. No other stream waits for it.
 //! - Blocking stream: an event, by a thread that launches on the stream. A later one would stand
-//! behind legacy work in between, and a synchronisation with the stream would wait for that.
+//!   behind legacy work in between, and a synchronisation with the stream would wait for that.
 //! - A thread's default stream: the same. The stream has no handle in other threads.
 //! - Legacy stream, alone: the context never had a blocking stream or a thread's default stream
 //!   (PyTorch's streams are non-blocking). An event, by any thread. The thread that creates the
 //!   first such stream waits until the helpers have left the driver.
 //! - Legacy stream, otherwise: no event. A *private* blocking stream of ours, whose events add no
-//! edge either, would take a hardware queue, which the application's later streams might have to
-//! share.
+//!   edge either, would take a hardware queue, which the application's later streams might have to
+//!   share.
 //! - Any, while a stream of the process is in capture: an event, by a thread that launches on a
 //!   stream outside of the capture. The legacy stream is left alone.
 //! - Any, in a context with more streams than hardware queues: no event. Streams of a queue wait
-//! for each other's events.
+//!   for each other's events.
 //! - Any, behind so many operations that the queue may be full: no event. The call would block,
-//! with a lock others need.
+//!   with a lock others need.
 //!
 //! For a high-priority client: nothing. The application's own waits show completion; while
 //! best-effort work waits for a client that has been silent, the helper queries.

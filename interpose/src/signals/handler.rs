@@ -8,11 +8,11 @@
 //! default, and queries (`sigaction`, `signal` and their like, exported from here) return the
 //! default.
 //! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the signal again after
-//! `PILLION_DRAIN_MS`.
+//!    `PILLION_DRAIN_MS`.
 //! 2. Each helper waits for its device (`cuCtxSynchronize`); the last ends the process by the
-//! signal.
+//!    signal.
 //! 3. Meanwhile the thread that the signal hit stops at once if it is outside CUDA; all others stop
-//! at the guard.
+//!    at the guard.
 //! 4. The timer's signal, or another one after a while, ends the process at once.
 //!
 //! A thread that the signal hits inside a CUDA call may hold what the helper needs, so it continues
