@@ -13,8 +13,8 @@ pub(super) enum How {
     Quick,
     /// A test of this name runs it.
     By(&'static str),
-    /// This file has this text: of CI, or of packaging/test-systemd, which boots a container and is
-    /// run by hand. Packages are queried, unpacked and installed there by the lower tools.
+    /// This file has this text. The file is part of CI, or of packaging/test-systemd, which boots a
+    /// container and is run by hand. Those files install by dpkg and pip, and unpack the .rpm.
     In(&'static str, &'static str),
     /// It needs a GPU, and the document says so in its line or is about nothing else.
     Gpu,
