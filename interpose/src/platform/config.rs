@@ -370,7 +370,7 @@ mod tests {
             ),
             (
                 &[(HAMI_CAP, "-1")],
-                "CUDA_DEVICE_SM_LIMIT=\"-1\": expected percent",
+                "CUDA_DEVICE_SM_LIMIT=\"-1\": expected per cent",
             ),
             (
                 &[(HAMI_CAP, "30"), ("PILLION_CLASS", "high-priority")],
