@@ -1,12 +1,13 @@
-/* completion: when the host learns that a kernel has ended, by event and by a word that the GPU
- * writes, and what each costs.
+/* completion: the delay until the host learns that a kernel has ended, by an event and by a 64-bit
+ * value that the GPU writes, and the cost of each.
  *
  *   --ptx FILE  --rounds N
  *
- * A kernel of 200 us is followed by one that writes a number into the host's memory: when the host
- * sees that is the reference. Behind it stands an event, which is queried from then on, or a
- * cuStreamWriteValue64, whose word is read from then on. Then launches are timed while nobody, a
- * thread that queries an event, or a thread that reads a word looks every 5 us. */
+ * A kernel of 200 us is followed by one that stores a number into host memory; the time at which
+ * the host reads that number is the reference. Next in the stream is an event, which the host
+ * queries from then on, or a cuStreamWriteValue64, whose value it reads from then on. Then launches
+ * are timed alone, beside a thread that queries an event every 5 us, and beside a thread that reads
+ * a value every 5 us. */
 #include "probe.h"
 
 #include <pthread.h>
@@ -62,7 +63,7 @@ static double launch_ns(int at) {
     return median_of(times, LAUNCHES);
 }
 
-/* Until the word is the number, or not: when it was seen. */
+/* Waits until the word has the number: the time of that, or 0 after ARRIVES_NS. */
 static uint64_t seen_ns(int word, uint64_t number) {
     uint64_t begin = now_ns(), now;
     do {

@@ -1,20 +1,20 @@
-/* device: how the GPU is shared by time and by SMs, and in what steps a memory pool grows.
+/* device: sharing of the GPU by time and by SMs, and the steps in which a memory pool grows.
  *
- *   --ptx FILE  --seconds S  --loops N (of the kernel that is timed on parts of the SMs; 0: as many
- *   as last a millisecond on all of them)
+ *   --ptx FILE  --seconds S  --loops N (of the kernel that is timed on part of the SMs; 0: as many
+ *   as last a millisecond on all SMs)
  *
- * `shares`: a kernel that fills the GPU, in green contexts of fewer and fewer SMs, alone and while
- *   another one has the rest.
- * `full_us`: on all that this process may use (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE).
- * `slices`: kernels of 20 us one after the other for S seconds: where another process works, for
- *   how long this one has the GPU and has not.
- * `pool`: what the default pool has reserved after allocations. */
+ * `shares`: duration of a kernel that fills the GPU, in green contexts of 8 to 120 SMs, alone and
+ *   while another green context uses the remaining SMs.
+ * `full_us`: its duration on all SMs that this process may use (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE).
+ * `slices`: kernels of 20 us one after the other for S seconds: if another process works, the
+ *   periods in which this one has the GPU, and those in which it has not.
+ * `pool`: the bytes that the default pool has reserved after each allocation. */
 #include "probe.h"
 
 enum { SM_RESOURCE = 1, DEFAULT_STREAM = 1, RESOURCE_BYTES = 144, SM_COUNT_AT = 96, SHORT_US = 20, GAPS_MAX = 100000, RESERVED = 5 };
 static const double GAP_MS = 0.3;
 
-/* CUdevResource: a type, padding, and for SMs their number first. */
+/* CUdevResource: a type and padding, then for SMs their number. */
 struct resource { unsigned words[RESOURCE_BYTES / 4]; };
 
 static struct spin spin;

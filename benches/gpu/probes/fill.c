@@ -1,10 +1,10 @@
-/* fill: takes memory of the device in one way until it is refused, gives it back, and takes it
+/* fill: allocates device memory in one way until an allocation fails, frees it all, and does so
  * again.
  *
- *   --ptx FILE  --kind plain|async|physical|managed  --chunk-mib N  --most-mib N (asks for no more
+ *   --ptx FILE  --kind plain|async|physical|managed  --chunk-mib N  --most-mib N (allocates no more
  *   than that)  --hold
  *
- * With --hold it keeps what it took first until its standard input ends. */
+ * With --hold it allocates once and keeps the memory until its standard input ends. */
 #include "probe.h"
 
 enum { CHUNKS_MAX = 1 << 16, PINNED = 1, ON_DEVICE = 1, GLOBAL = 1 };

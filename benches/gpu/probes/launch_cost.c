@@ -1,12 +1,12 @@
-/* launch_cost: what a call costs through Pillion's hooks and past them, in alternated blocks of one
- * process.
+/* launch_cost: the duration of a call through Pillion's hooks and of a direct call, in alternating
+ * blocks of one process.
  *
  *   --ptx FILE  --call launch|alloc  --pairs N (of blocks)  --block N (calls)  --default-stream
  *
- * Past the hooks go the functions that libc's own dlsym finds, which no preload has; through them
- * those that this program's dlsym finds. Without the preload both are the driver's, and what
- * differs is noise: the control. Blocks go ABBA, so that what drifts falls on both sides alike. A
- * launch block ends with a wait that is not timed; calls are paced 5 us apart. */
+ * Direct calls use the functions that libc's own dlsym finds, which no preload replaces; hooked
+ * calls those that this program's dlsym finds. Without the preload both are the driver's, and the
+ * difference is noise: the control. Blocks run in the order ABBA, so that drift affects both sides
+ * alike. Each block ends with an untimed synchronisation; calls start 5 us apart. */
 #include "probe.h"
 
 enum { SAMPLES_MAX = 1 << 20, WARM_UP = 500, PACE_NS = 5000, BYTES = 512 };

@@ -1,14 +1,14 @@
-/* What the probes share: the driver, found at run time as programs find it, and a kernel of a known
- * duration.
+/* Common code of the probes: the driver, loaded at run time as applications do, and a kernel of a
+ * known duration.
  *
  * Written from the public driver API; no toolkit is needed. The kernel is `pillion_compute$0` of
- * the PTX that `pillion-replay --print-ptx` writes for spin.trace: chains of multiply-adds, as many
- * loops as it is told. The software GPU knows it and gives it the time that its work takes; any
- * other GPU runs it.
+ * the PTX that `pillion-replay --print-ptx` writes for spin.trace: chains of multiply-adds, with
+ * the number of loops as a parameter. The software GPU recognises it and models its duration; any
+ * other GPU executes it.
  *
- * A probe prints "ready" when it has a context and its calibration, begins at the first line on its
- * standard input, prints one line of JSON, and stays until its standard input ends, so that its
- * parent can ask at leisure what was seen of it. */
+ * A probe prints "ready" when it has a context and is calibrated, begins at the first line on its
+ * standard input, prints one line of JSON, and stays alive until its standard input ends, so that
+ * its parent can first query the daemon about it. */
 #ifndef PROBE_H
 #define PROBE_H
 
@@ -109,7 +109,7 @@ static inline void wait_for_end(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-/* The value of `--name` among the arguments. */
+/* The value of option `name` (`--us`), or `otherwise` if it is not given. */
 static inline const char *argument(int count, char **arguments, const char *name, const char *otherwise) {
     for (int i = 1; i + 1 < count; i++)
         if (strcmp(arguments[i], name) == 0) return arguments[i + 1];
@@ -148,7 +148,7 @@ static inline void open_driver(void) {
 
 enum { THREADS = 256, PER_LOOP = 16, UNITS = 1 << 16, WARM_UP_NS = 200000000 };
 
-/* The kernel, and how long a loop of it takes. */
+/* The kernel, and the duration of one of its loops. */
 struct spin {
     CUfunction function;
     CUdeviceptr results, buffer;
@@ -166,7 +166,7 @@ static inline unsigned spin_launch(struct spin *spin, unsigned blocks, unsigned 
     return cu.LaunchKernelEx(&config, spin->function, parameters, NULL);
 }
 
-/* The least time of five launches, us. */
+/* The shortest of five launches, us. */
 static inline double spin_us(struct spin *spin, unsigned blocks, unsigned loops) {
     CUevent begin, end;
     double least = 1e12;
@@ -184,7 +184,6 @@ static inline double spin_us(struct spin *spin, unsigned blocks, unsigned loops)
     return least;
 }
 
-/* Calibrated for launches of so many blocks: a line through two numbers of loops. */
 static inline void spin_open(struct spin *spin, const char *ptx) {
     CUdevice device;
     CUcontext context;
@@ -208,9 +207,10 @@ static inline unsigned spin_loops(const struct spin *spin, double us) {
     return loops < 1 ? 1 : loops > 8e6 ? 8000000 : (unsigned)loops;
 }
 
+/* Fits duration against loops, for launches of `blocks` blocks, by a line through two points. */
 static inline void spin_calibrate(struct spin *spin, unsigned blocks) {
     const unsigned few = 500, many = 8000;
-    /* An idle GPU has lowered its clocks: it works for a while before anything is measured. */
+    /* An idle GPU has lowered its clocks; the warm-up raises them. */
     for (uint64_t until = now_ns() + WARM_UP_NS; now_ns() < until;) spin_us(spin, blocks, many);
     double less = spin_us(spin, blocks, few), more = spin_us(spin, blocks, many);
     spin->loop_us = (more - less) / (many - few);
@@ -221,7 +221,7 @@ static inline void spin_calibrate(struct spin *spin, unsigned blocks) {
     }
 }
 
-/* Threads that ended with a wrong sum, and launches: the GPU's own word. */
+/* Reads the kernel's counters from the GPU: sums, launches, threads with a wrong sum. */
 static inline void spin_told(struct spin *spin, uint64_t told[3]) {
     CHECK(cu.CtxSynchronize());
     CHECK(cu.MemcpyDtoH(told, spin->results, 24));
@@ -232,7 +232,7 @@ static inline int by_size(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Nearest rank of sorted numbers. */
+/* The element at index `part * count`, the last at most, of sorted numbers. */
 static inline double quantile(const double *sorted, size_t count, double part) {
     if (count == 0) return 0;
     size_t rank = (size_t)(part * (double)count);

@@ -1,14 +1,14 @@
-/* pulse: a short request now and then, as a high-priority job has: kernels one after the other, and
- * a wait for the last.
+/* pulse: short requests, as in a high-priority job: kernels one after the other, and a wait for the
+ * last.
  *
- *   --ptx FILE  --us LENGTH of each kernel  --kernels N of a request  --rate R per second (Poisson;
- *   0: one after the other)
+ *   --ptx FILE  --us LENGTH of each kernel  --kernels N in a request  --rate R per second (Poisson;
+ *   0: each request follows the previous one)
  *   --seconds S (or until standard input ends)  --seed N  --priority least|greatest|none (of its
- *   stream)  --attribute (the launch attribute, greatest)
+ *   stream)  --attribute (launches have the priority attribute, greatest)
  *   --beside-us LENGTH  --beside-priority least (kernels of that length without pause on another
- *   stream of the process)
+ *   stream of the process, and that stream's priority)
  *
- * A latency runs from when the request should have begun. Equal seeds, equal arrivals. */
+ * A latency runs from the due time of the request. Equal seeds give equal arrivals. */
 #include "probe.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 
 enum { REQUESTS_MAX = 1 << 20, BLOCKS_PER_SM = 8, BESIDE_WAVES = 4, BESIDE_DEPTH = 2 };
 
-/* What runs beside on another stream. */
+/* The load on the other stream. */
 struct beside { struct spin *spin; CUcontext context; CUstream stream; unsigned blocks, loops; volatile int is_over; };
 
 static uint64_t seed;
@@ -75,8 +75,7 @@ int main(int count, char **arguments) {
         unsigned (*current)(CUcontext *);
         *(void **)&current = find("cuCtxGetCurrent");
         CHECK(current(&beside.context));
-        /* The loops of one wave take as long as calibrated; so many waves take that many times as
-         * long. */
+        /* The calibration holds for one wave; BESIDE_WAVES waves take that many times as long. */
         beside.loops = spin_loops(&spin, beside_us / BESIDE_WAVES);
         CHECK(cu.StreamCreateWithPriority(&beside.stream, NON_BLOCKING, is_least ? least : 0));
     }

@@ -1,7 +1,7 @@
 /* spinner: launches kernels of one length without pause, as a best-effort job does.
  *
- *   --ptx FILE  --us LENGTH  --waves W (blocks: W times what fills the device)  --depth N (launches
- *   in flight)
+ *   --ptx FILE  --us LENGTH  --waves W (grid: W times the blocks that fill the device)
+ *   --depth N (launches in flight)
  *   --priority least|greatest|none (of its stream)  --seconds S (or until standard input ends)
  *
  * Signals have their default disposition. */

@@ -1,20 +1,21 @@
-/* streams: what CUDA's streams wait for, as interpose/src/progress/sight.rs relies on it.
+/* streams: the order between CUDA streams on which interpose/src/progress/sight.rs relies.
  *
  *   --ptx FILE  --most N (streams at once)
  *
- * `rows`: with a kernel of 20 ms in one stream, how long something in another one takes to be
- *   complete, and whether it must wait.
- * `shared`: of N streams and the legacy one each in turn has a kernel of 5 ms and something behind
- *   it; how many of the others' kernels are then late: those that share a hardware queue.
- * `depth`: how many launches a stream takes behind a kernel that runs, and what another stream's
- *   calls cost a thread meanwhile. */
+ * `rows`: with a kernel of 20 ms in one stream, the time until an event or call in another stream
+ *   is complete, and whether it must wait for the kernel.
+ * `shared`: each of N streams and the legacy stream in turn gets a kernel of 5 ms and nothing, a
+ *   kernel or an event behind it. Counts late kernels of the other streams, which are those that
+ *   share a hardware queue.
+ * `depth`: the number of launches that a stream accepts behind a running kernel, and the duration
+ *   of another thread's calls on another stream meanwhile. */
 #include "probe.h"
 
 #include <pthread.h>
 
 enum { LONG_US = 20000, SHARED_US = 5000, LOOK_NS = 2000000, STREAMS_MAX = 129, DEPTH_US = 200000, LAUNCHES_MAX = 50000, BLOCKING = 0 };
-/* A launch that takes longer waits for room; a call of another thread is made every so often
- * meanwhile. */
+/* A launch that takes longer than FULL_NS has waited for room in the stream. Meanwhile the other
+ * thread makes a call every OTHER_NS. */
 static const uint64_t FULL_NS = 5000000, OTHER_NS = 1000000;
 
 static struct spin spin;
@@ -25,7 +26,7 @@ static int rows;
 
 static void launch(CUstream stream, unsigned loops) { CHECK(spin_launch(&spin, 1, loops, stream, NULL)); }
 
-/* Since `begin`, until the event of a stream is complete, ms. */
+/* Records the event in the stream: the time until it is complete, ms. */
 static double waited_ms(CUstream stream, CUevent event) {
     uint64_t begin = now_ns();
     CHECK(cu.EventRecord(event, stream));
@@ -33,7 +34,7 @@ static double waited_ms(CUstream stream, CUevent event) {
     return (double)(now_ns() - begin) / 1e6;
 }
 
-/* One row: a long kernel in `busy`; then what is asked of `other`. */
+/* Prints one row: the time behind a long kernel, and whether it waited as it must. */
 static void row(const char *name, double ms, int must_wait) {
     int waits = ms * 1e3 > LONG_US / 2;
     printf("%s{\"row\": \"%s\", \"ms\": %.3f, \"must_wait\": %s, \"holds\": %s}", rows++ == 0 ? "" : ", ", name, ms,
@@ -82,13 +83,13 @@ static void table(void) {
     CHECK(destroy(second));
 }
 
-/* What stands behind the long kernel in its stream. */
+/* The work behind the long kernel in its stream. */
 enum behind { NOTHING, KERNEL, EVENT, KINDS };
 static const char *const kinds[KINDS] = {"nothing", "kernel", "event"};
 
-/* Each of `count` streams, and the legacy stream, has a long kernel in turn and something behind
- * it; a short kernel and an event go into each of the others. Of all pairs those whose event is
- * late, and the most behind one. */
+/* Each of `count` streams and the legacy stream in turn gets a long kernel and `kind` behind it;
+ * each of the others gets a short kernel and an event. Counts the pairs with a late event, and the
+ * most late events behind one stream. */
 static void shared(int count, enum behind kind, int is_first) {
     static CUstream streams[STREAMS_MAX];
     static CUevent events[STREAMS_MAX];
