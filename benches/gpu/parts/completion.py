@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""completion: how the host learns that work has ended, and what priorities do to a short kernel
-behind a long one.
+"""completion: how the host learns that work has ended, and the effect of priorities on a short
+kernel behind a long one.
 
-Completion (probes/completion.c): events that are queried against words that the GPU writes
-(cuStreamWriteValue64): how long after the kernel's own last store the host learns it, what marking
-and looking cost, and what looking costs a thread that launches; without and with MPS. Priorities: a
-short request behind long kernels of another stream of its process, of another process, and of
-another client of MPS: with nothing, with stream priorities, with the launch attribute, with
-CUDA_MPS_CLIENT_PRIORITY. Clients of MPS come first, as that is the decision wanted.
+Completion (probes/completion.c): events that the host queries, and values that the GPU writes
+(cuStreamWriteValue64). It measures the delay of each after the kernel's own last store, the cost of
+marking and of checking, and the cost of checks for a thread that launches; without and with MPS.
+Priorities: a short request behind long kernels of another stream of its process, of another
+process, and of another client of MPS: with nothing, with stream priorities, with the launch
+attribute, with CUDA_MPS_CLIENT_PRIORITY. Clients of MPS are measured first, because the decision
+depends on them.
 
-What follows for pilliond (`[policy] block_priority = "auto"`) goes into GPU-….measured in the
-folder of the results, and, where one is named (--state), into the folder in which pilliond looks
-for it. README.md says when.
+The conclusion for pilliond (`[policy] block_priority = "auto"`) is written to GPU-….measured in the
+folder of the results and, with --state, to the folder in which pilliond looks for it. README.md has
+the criterion.
 """
 
 import os
@@ -25,7 +26,7 @@ from suite.process import Child, Failed
 
 LONG_US, WAVES, SHORT_US, RATE = 5000, 4, 100, 40
 ATTRIBUTE, STREAMS = ("--attribute",), ("--priority", "greatest")
-# Name, what the short one adds, what the long one adds, of the long one's environment.
+# Name, options of the short kernel's process, options and environment of the long one's.
 MEANS = (
     ("nothing", (), (), {}),
     ("stream priority", STREAMS, ("--priority", "least"), {}),
@@ -34,7 +35,7 @@ MEANS = (
     ("client and stream priority", STREAMS, ("--priority", "least"), {"CUDA_MPS_CLIENT_PRIORITY": "1"}),
     ("client priority, launch attribute", ATTRIBUTE, ("--priority", "least"), {"CUDA_MPS_CLIENT_PRIORITY": "1"}),
 )
-# The means that Pillion gives jobs: the first where the application makes streams, the second where
+# The means that Pillion uses for jobs: the first if the application creates streams, the second if
 # it launches into the default stream.
 OF_PILLION = ("client and stream priority", "client priority, launch attribute")
 
@@ -62,7 +63,7 @@ def measure(part):
 
 
 def conclude(part, alone, found):
-    """Whether block priority works, for pilliond."""
+    """Decide whether block priority works, and write the file for pilliond."""
     without_ms, with_ms = found["nothing"]["p50_ms"], max(found[means]["p50_ms"] for means in OF_PILLION)
     works, why = measured.works(alone["p50_ms"], without_ms, with_ms, LONG_US / 1000 / WAVES)
     if works is None:
@@ -72,7 +73,7 @@ def conclude(part, alone, found):
     text = measured.document(part.site.gpu, works, alone["p50_ms"], without_ms, with_ms)
     for folder in filter(None, (part.options.beside, part.options.state)):
         if folder == part.options.state and part.site.is_software:
-            part.skip(f"a file in {folder}", "the device is a software GPU, which says of itself whether block priority works")
+            part.skip(f"a file in {folder}", "the device is a software GPU, which itself reports whether block priority works")
             continue
         try:
             print(f"  written: {measured.write(folder, part.site.gpu['uuid'], text)}", flush=True)
@@ -81,9 +82,9 @@ def conclude(part, alone, found):
 
 
 def cells(part, sharings):
-    """Where and by what means, most wanted first. With --quick what either means does by itself is
-    not seen among clients of MPS, and time slicing, which knows no priorities, is left out where
-    there is MPS."""
+    """Places and means, most important first. --quick leaves out the launch attribute alone and the
+    client priority alone among clients of MPS, and, if there is MPS, processes under time slicing,
+    which has no priorities."""
     by_mps = sorted(MEANS, key=lambda means: means[0] not in (*OF_PILLION, "nothing"))
     if part.quick:
         by_mps = by_mps[:4]
@@ -101,10 +102,10 @@ def completion(part, sharing):
         child.begin()
         told = child.result(60)
     if not told["kernels_compute"]:
-        part.skip(f"completion, {sharing}: when it is learnt", "kernels compute nothing on this device: what they store is not seen")
+        part.skip(f"completion, {sharing}: delays", "kernels compute nothing on this device, so their stores do not arrive")
     if not told["write_value_arrives"]:
-        part.skip(f"completion, {sharing}: words that the GPU writes",
-                  f"cuStreamWriteValue64 gave {told['write_value_result']} and its word was not seen")
+        part.skip(f"completion, {sharing}: values that the GPU writes",
+                  f"cuStreamWriteValue64 returned {told['write_value_result']}, and its value did not arrive")
     part.row(where=f"completion, {sharing}", **told)
 
 
@@ -126,7 +127,8 @@ def priority(part, sharing, where, means, seconds, alone):
 
 
 def latencies(part, sharing, short, long, env, seconds):
-    """Of short requests; `long` is what is added to the process beside, None for none."""
+    """Measure latencies of short requests. `long` has further options of the process with long
+    kernels; None: no such process."""
     site, company = part.site, None
     argv = site.probe("pulse", "--us", SHORT_US, "--rate", RATE, "--seconds", seconds, *short)
     with Child(argv, site.env(sharing)) as child:
@@ -139,8 +141,8 @@ def latencies(part, sharing, short, long, env, seconds):
             child.begin()
             told = child.result(seconds + 60)
             if company:
-                # Once its work is done: a client of MPS that is killed in the middle can take
-                # others along.
+                # It finishes its work first: killing a client of MPS in the middle of its work can
+                # end other clients.
                 company.let_end()
         finally:
             if company:
@@ -149,7 +151,7 @@ def latencies(part, sharing, short, long, env, seconds):
 
 
 def options(parser):
-    parser.add_argument("--state", metavar="DIR", help="also write GPU-….measured there: where pilliond looks for it (/var/lib/pillion for root's)")
+    parser.add_argument("--state", metavar="DIR", help="also write GPU-….measured to the folder in which pilliond looks for it (/var/lib/pillion for root's)")
 
 
 if __name__ == "__main__":

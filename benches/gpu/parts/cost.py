@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""cost: what Pillion adds to a launch, to an allocation with its free, and to whole programs.
+"""cost: the overhead of Pillion per launch, per allocation with its free, and for whole programs.
 
-Per call: the driver's own function and the hooked one, in alternated blocks of one process
+Per call: the driver's own function and the hooked one, in alternating blocks of one process
 (probes/launch_cost.c): not preloaded (the control), preloaded without a daemon, high-priority,
-best-effort inside its lease. Per program: PyTorch inference and training, a process without Pillion
-and one in each class side by side, told in turn to work for a while, forwards and backwards; by the
-time of a request or step. In a full run with several such sets of processes.
+best-effort inside its lease. Per program: PyTorch inference and training. A process without Pillion
+and one in each class exist side by side and work in turn, in an order that is reversed every other
+round; the cost is the difference in the time of a request or step. A full run repeats this with
+several sets of processes.
 """
 
 import contextlib
@@ -21,19 +22,19 @@ from suite.site import ROOT, attending
 
 HP_NS_MAX = 80.0
 HP_PCT_MAX, BE_PCT_MAX = 1.0, 3.0
-# Processes for each call and state; sets of three processes for each program, how often one is told
-# to work, and for how long.
+# Processes for each call and state.
 PROCESSES, PROCESSES_QUICK = 5, 1
+# Sets of three processes for each program, rounds of a set, and seconds of a process in a round.
 SETS, SETS_QUICK = 2, 1
 ROUNDS, ROUNDS_QUICK, ROUND_S, ROUND_QUICK_S = 5, 3, 3.0, 1.0
-# What a program is taken to need of the device: where there is room, the processes of all programs
-# start side by side.
+# The assumed device memory of a program. If all fit, the processes of all programs start side by
+# side.
 BYTES_MAX = 8 << 30
 READY_S, LATE_S = 90.0, 30.0
-# Share of the launches that may have waited at the gate: a median does not see so few.
+# Share of the launches that may have waited at the gate: so few do not affect a median.
 HELD_MAX = 0.05
-# Each state of a process: its class, and whether a best-effort job's leases are gated by a
-# high-priority client.
+# The states of a process, with its class. A best-effort process runs beside a high-priority client,
+# so that its launches need leases.
 STATES = (("bare", None), ("unattached", None), ("high-priority", "high-priority"), ("best-effort in lease", "best-effort"))
 PROGRAM_STATES = {"bare": None, "high-priority": "high-priority", "best-effort": "best-effort"}
 
@@ -57,12 +58,12 @@ def measure(part):
                 end_to_end(part, together, index, rounds_of)
             except Failed as error:
                 names = ", ".join(job["name"] for job in together)
-                part.bound(f"{names}: could be measured", 1, 0, "failed", of_hardware=False)
+                part.bound(f"{names}: measurement", 1, 0, "failed", of_hardware=False)
                 part.row(program=names, set=index, failed=str(error))
 
 
 def per_call(part, daemon, call, state, klass):
-    """One row: the median process of some."""
+    """Measure a call in a state, in some processes; add a row with the median process."""
     rounds = [one_process(part, daemon, call, state, klass, index) for index in range(PROCESSES_QUICK if part.quick else PROCESSES)]
     ranked = sorted(rounds, key=lambda outcome: outcome["cost_ns"])
     outcome = ranked[(len(ranked) - 1) // 2]
@@ -77,7 +78,7 @@ def per_call(part, daemon, call, state, klass):
 
 
 def one_process(part, daemon, call, state, klass, index):
-    """A process that measures in the state that was meant; that it was in it is checked."""
+    """Measure in one process, and check that it was in the intended state."""
     site, name = part.site, f"{call}, {state}, {index}"
     argv = site.probe("launch_cost", "--call", call, "--default-stream", "--pairs", 10 if part.quick else 50)
     more = {}
@@ -98,7 +99,7 @@ def one_process(part, daemon, call, state, klass, index):
                 totals = daemon.job(child)["totals"]
                 counted = totals["launches" if call == "launch" else "allocations"]
                 if call == "launch" and not outcome["calls_with"] <= counted <= outcome["calls_with"] + 100:
-                    raise Failed(f"{outcome['calls_with']} launches were made, Pillion counted {counted}")
+                    raise Failed(f"{outcome['calls_with']} launches, but Pillion counted {counted}")
                 outcome["held"] = totals["launches_held"]
             child.let_end()
     finally:
@@ -106,16 +107,16 @@ def one_process(part, daemon, call, state, klass, index):
             other.end()
     hooked = outcome["with_file"] == "libpillion.so"
     if hooked != (state != "bare"):
-        raise Failed(f"{state}: the function lies in {outcome['with_file']}")
+        raise Failed(f"{state}: the function is in {outcome['with_file']}")
     return outcome
 
 
 def end_to_end(part, jobs, index, rounds_of):
-    """The time per request or step of some programs, without Pillion and in each class, in turn: a
-    row for each round of three."""
+    """Measure the time per request or step of some programs, without Pillion and in each class, in
+    turn; add a row for each program and round."""
     seconds = min(part.seconds, ROUND_QUICK_S if part.quick else ROUND_S)
-    # The high-priority process, idle while the best-effort one works, is what that one needs leases
-    # for.
+    # The high-priority process is idle while the best-effort one works; because it exists, that one
+    # needs leases.
     with part.site.daemon("timeslice") as daemon, contextlib.ExitStack() as stack:
         children = {(job["name"], state): stack.enter_context(torch_jobs.start(
             part.site, job, "timeslice", daemon, klass, f"{job['name']}-{state}-{index}", seconds=seconds))
@@ -136,7 +137,7 @@ def end_to_end(part, jobs, index, rounds_of):
 
 
 def judge_end_to_end(part, name, times):
-    """On the medians of all rounds that there are; the spread is that of the rounds without
+    """Judge the medians of the completed rounds. The spread is that of the rounds without
     Pillion."""
     bare = stats.median(times["bare"])
     spread_pct = 100 * stats.spread(times["bare"])

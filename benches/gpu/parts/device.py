@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""device: how the GPU is shared by SMs and by time, and in what steps a memory pool grows
+"""device: sharing of the GPU by SMs and by time, and the steps in which a memory pool grows
 (probes/device.c).
 
-SMs: how long a kernel that fills the GPU takes in green contexts of fewer SMs, alone and while
-another green context is busy with the rest; and under MPS with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
-Time: beside another process without MPS, for how long a process has the GPU and has not. Pools:
-what the default one has reserved after allocations.
+SMs: the duration of a kernel that fills the GPU, in green contexts of fewer SMs, alone and while
+another green context uses the remaining SMs; and under MPS with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
+Time: the periods in which a process has the GPU and in which it has not, beside another process
+without MPS. Pools: the bytes that the default pool has reserved after each allocation.
 """
 
 import os
@@ -17,8 +17,8 @@ from suite.part import main
 from suite.process import Child, Failed
 
 OTHER_US, PERCENTAGES = 1000, (100, 50, 25)
-# A kernel on n of N SMs takes N/n times as long; by how much it may differ, and how much longer it
-# may take beside others.
+# A kernel on n of N SMs takes N/n times as long, less SHARE_ERROR_MAX; beside a busy green context
+# at most BESIDE_MAX times as long as alone.
 SHARE_ERROR_MAX, BESIDE_MAX = 0.05, 1.05
 
 
@@ -30,7 +30,7 @@ def measure(part):
     slices(part, seconds)
     sharings, no_mps = part.site.sharings()
     if no_mps or part.site.is_software:
-        part.skip("parts of the SMs under MPS", no_mps or "the device is a software GPU, which knows no percentage")
+        part.skip("parts of the SMs under MPS", no_mps or "the device is a software GPU, which has no such percentage")
         return
     for percentage in PERCENTAGES:
         found = told(part, "mps", {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percentage)}, 0.05, alone["loops"])
@@ -54,9 +54,9 @@ def shares(part, alone):
         ideal = alone["sms"] / share["sms"]
         row = {"times_full": share["alone_us"] / alone["full_us"], "ideal": ideal, "beside": share["beside_us"] / share["alone_us"]}
         part.row(where="green context", **share, **row)
-        # Waves are whole: only where the kernel's blocks divide evenly is the ideal met.
-        part.bound(f"green context of {share['sms']} SMs: beside another one", row["beside"], BESIDE_MAX, "x")
-        part.bound(f"green context of {share['sms']} SMs: less than its share", ideal * (1 - SHARE_ERROR_MAX), row["times_full"], "x")
+        # Waves are whole, so the ideal is met only if the kernel's blocks divide evenly.
+        part.bound(f"green context of {share['sms']} SMs: beside another context", row["beside"], BESIDE_MAX, "x")
+        part.bound(f"green context of {share['sms']} SMs: not faster than its share", ideal * (1 - SHARE_ERROR_MAX), row["times_full"], "x")
     if not any(share["result"] == 0 for share in alone["shares"]):
         part.skip("green contexts", f"results {[share['result'] for share in alone['shares']]}")
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""doors: which of the driver's entry points real libraries obtain, through which door, and which of
-them Pillion hooks.
+"""doors: the driver's entry points that real libraries obtain, the door of each, and whether
+Pillion hooks it.
 
-Each program runs under Pillion with PILLION_LOG=debug, which lists what was resolved. An entry
-point that launches or allocates, and that a program obtained as the driver's own, is a hole: the
-part fails. So is one that launches or allocates by its name and that the table of entry points does
-not have.
+Each program runs under Pillion with PILLION_LOG=debug, which lists the resolved entry points. An
+entry point that launches or allocates and that a program obtained as the driver's own function is a
+hole: the part fails. An entry point that the table does not have also counts as a hole if its name
+is that of a launch or an allocation.
 """
 
 import csv
@@ -22,8 +22,8 @@ from suite.process import Failed, side_by_side
 from suite.site import ROOT
 
 LISTED = re.compile(r"in all, (hooked|the driver's own), (?:by )?([^:]+): ?(.+)$")
-# How the names of entry points begin that launch or take memory of the device: what CUDA 11.7 to
-# 13.5 have, and how a newer one would call its own.
+# Prefixes of the names of entry points that launch or allocate device memory: those of CUDA 11.7 to
+# 13.5, and the likely ones of newer versions.
 LAUNCHES_OR_ALLOCATES = re.compile(
     r"cu(Launch|GraphLaunch|MemAlloc|MemCreate|MemPoolCreate|Array3?D?Create|MipmappedArrayCreate|GraphInstantiate)")
 PROGRAMS = (
@@ -48,16 +48,16 @@ def measure(part):
             part.skip("frameworks", error)
             return
         programs = dict(PROGRAMS[:4] if part.quick else PROGRAMS)
-        # Some at a time: what they obtain does not depend on time.
+        # Several at a time: timing does not affect the result.
         calls = {entry[0]: functools.partial(examine, part, daemon, table, *entry) for entry in programs.items()}
         for name, found in side_by_side(min(4, len(os.sched_getaffinity(0)) // 2), calls):
             if isinstance(found, Failed):
                 part.row(program=name, failed=str(found))
-                part.bound(f"{name} runs under Pillion", 1, 0, "failed", of_hardware=False)
+                part.bound(f"{name}: measurement", 1, 0, "failed", of_hardware=False)
 
 
 def examine(part, daemon, table, name, what):
-    """Runs a program and lists what it obtained."""
+    """Run a program and add a row with the entry points that it obtained."""
     site, job = part.site, f"doors-{name.replace(' ', '-').replace(',', '')}"
     if what is None:
         argv = site.pillion("high-priority", site.probe("spinner", "--seconds", 0.2))
@@ -79,7 +79,7 @@ def examine(part, daemon, table, name, what):
         totals = daemon.job(child)["totals"]
         status = child.let_end(60)
         if status != 0:
-            raise Failed(f"{job} ended with status {status}: {child.said()}")
+            raise Failed(f"{job} exited with status {status}: {child.said()}")
         obtained = resolved(child.log())
     holes = sorted(symbol for symbol, entry in obtained.items() if is_hole(symbol, entry["hooked"], table))
     doors = {}
@@ -89,13 +89,13 @@ def examine(part, daemon, table, name, what):
     part.row(program=name, obtained=len(obtained), hooked=sum(entry["hooked"] for entry in obtained.values()), doors=doors,
              holes=holes, launches=totals["launches"], bypasses=totals["bypasses"],
              symbols={symbol: sorted(entry["doors"]) for symbol, entry in sorted(obtained.items())})
-    part.bound(f"{name}: launches or allocates past Pillion", len(holes), 0, "names", of_hardware=False)
+    part.bound(f"{name}: entry points that bypass Pillion", len(holes), 0, "names", of_hardware=False)
     part.bound(f"{name}: launches seen", totals["launches"] + totals["graph_launches"], 1, at_least=True, of_hardware=False)
 
 
 def resolved(log):
-    """Each entry point that the log's last lists have: whether it is hooked, and through which
-    doors it was obtained."""
+    """Each entry point in the lists at the log's end: whether it is hooked, and the doors through
+    which it was obtained."""
     obtained = {}
     for line in log.split("\n"):
         match = LISTED.search(line)
@@ -108,8 +108,8 @@ def resolved(log):
 
 
 def is_hole(symbol, is_hooked, table):
-    """Whether a program has the driver's own of what launches or takes memory, by its name or by
-    the table."""
+    """Whether a program has the driver's own function and that launches or allocates memory, by the
+    table or by its name."""
     known = table.get(symbol, {"route": "pass"})
     return not is_hooked and (known["route"] == "hook" or bool(LAUNCHES_OR_ALLOCATES.match(symbol)))
 

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""model: the experiments of `share` in the simulator, with the durations that were measured here:
-how far off the model is.
+"""model: the error of the simulator, on the experiments of `share` with durations measured here.
 
-The curve's kernels last what they were asked to; jobs of PyTorch are what their profile says that a
-request launches. Needs the documents of `share` (and of `profile`) in the folder of the results. An
-error is the model's slowdown of p99 over the measured one.
+The curve's kernels last as long as the part requested; jobs of PyTorch launch a request of their
+profile. Needs the documents of `share` (and of `profile`) in the folder of the results. An error is
+the model's slowdown of p99 over the measured one.
 """
 
 import json
@@ -21,8 +20,8 @@ from suite.process import Failed, run
 
 # The simulator's name for each mode that was measured.
 POLICY = {"mps": "mps", "mps+priority": "mps-priority", "mps+pillion": "pillion", "timeslice": "none", "timeslice+pillion": "pillion"}
-# Of what a class of kernels takes of the device, as Orion measured it; the profile of a trace does
-# not say.
+# Shares of the device's compute and bandwidth that kernels of a class use, as Orion measured them;
+# the profile of a trace does not have them.
 DEMANDS = {"compute": (0.89, 0.20), "memory": (0.14, 0.80), "unknown": (0.5, 0.4)}
 SEED = 1
 # Columns of the device table (devices/gpus.csv).
@@ -44,35 +43,35 @@ def measure(part):
 
 
 def model_of(part):
-    """The device of the table that has as many SMs of the same capability, and of these the nearest
-    memory; the nearest of all where none has, which is said."""
+    """The name of the device model: that of the table with the same capability and number of SMs
+    and the nearest memory size. If there is none, report it and take the nearest of all."""
     gpu = part.site.gpu
     with open(part.site.program("gpus.csv")) as file:
         rows = [line.split(",") for line in file if not line.startswith("#")]
     same = [row for row in rows if row[CAPABILITY] == gpu["compute_capability"] and int(row[SMS]) == gpu["sms"]]
     if not same:
-        part.skip(f"a model of {gpu['name']}", "the device table has none with as many SMs of its capability: the nearest is taken")
+        part.skip(f"a model of {gpu['name']}", "the device table has none with this compute capability and number of SMs: using the nearest")
     return min(same or rows, key=lambda row: (abs(int(row[SMS]) - gpu["sms"]), abs(int(row[MEMORY]) - gpu["memory_bytes"])))[NAME]
 
 
 def simulated(part, device, mode, hp, be, rate, seconds):
-    """p99 and the best-effort rate over those alone, in the model."""
+    """Simulate a pair: p99 and the best-effort rate, each over that alone."""
     sharing = mode.split("+")[0]
     argv = [part.site.program("pillion"), "simulate", "--device", device, "--hp", hp, "--be", be, "--policy", POLICY[mode],
             "--sharing", sharing, "--hp-rate", f"{rate:.4f}", "--seconds", f"{seconds:.3f}", "--seeds", str(SEED), "--json"]
     _, text, _ = run(argv, part.site.env("timeslice"), 120)
     told = json.loads(text.strip().split("\n")[0])
     if None in (told["hp"]["p99_ms"], told["hp"]["solo_p99_ms"]):
-        raise Failed(f"the model answers no request in {seconds:.1f} s under {mode}")
+        raise Failed(f"no request completes in the model in {seconds:.1f} s under {mode}")
     return told["hp"]["p99_ms"] / told["hp"]["solo_p99_ms"], told["be"][0]["per_s"] / told["be"][0]["solo_per_s"]
 
 
 def curve(part, rows, device):
-    """Each point of the curve."""
+    """Simulate each measured point of the curve; return the errors."""
     errors = []
     alone = next((row for row in rows if row.get("curve") == "alone"), None)
     if alone is None:
-        part.skip("the curve", "share has none")
+        part.skip("the curve", "share measured none")
         return errors
     sms = part.site.gpu["sms"]
     hp = written(part, "pulse", share.trace(sms, share.SHORT_US, share.KERNELS, device))
@@ -91,7 +90,8 @@ def curve(part, rows, device):
 
 
 def pairs(part, rows, device):
-    """Each pair of PyTorch programs whose profiles say what a request launches."""
+    """Simulate each measured pair of PyTorch programs whose profiles have the launches of a
+    request; return the errors."""
     errors, rates = [], {}
     for row in rows:
         if "pair" not in row or "mode" not in row or row["pair"] == "synthetic":
@@ -113,7 +113,7 @@ def pairs(part, rows, device):
 
 
 def as_trace(part, name, device):
-    """A profile's most usual request as a trace."""
+    """Write the most frequent request of a profile as a trace; return its path."""
     try:
         import tomllib
     except ImportError as error:
@@ -125,12 +125,13 @@ def as_trace(part, name, device):
         profile = tomllib.load(file)
     order = profile.get("requests", {}).get("order")
     if not order:
-        raise Failed(f"the profile of {name} does not say what a request launches")
+        raise Failed(f"the profile of {name} has no launches of a request")
     return written(part, name, trace_of(profile, order, device))
 
 
 def trace_of(profile, order, device):
-    """Its text. Kernels that occur in no request are left out."""
+    """The text of a trace with the launches in `order`. Kernels that these do not use are left
+    out."""
     used = sorted({index for index, _ in order})
     lines = ["pillion-trace 1", f"device {device}"]
     sms = profile.get("measured", {}).get("sms", 100)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""profile: what PyTorch's profiler and Nsight Compute write here, imported; and how well that
-explains what is measured.
+"""profile: import the output of PyTorch's profiler and Nsight Compute, and compare it with measured
+times.
 
-Each job of the pairs is recorded by PyTorch's profiler for some steps, the trace is imported
-(`pillion profile import`), and the sum of a step's kernels is set against the time of a step that
-was not recorded. The processes for it start side by side and work one after the other. Last, where
-ncu is installed and time is left, some kernels are measured by it, too, and both are compared. The
-profiles go beside the other results, and `share` and `model` use them.
+PyTorch's profiler records some steps of each job of the pairs, `pillion profile import` imports the
+trace, and the sum of a step's kernels is compared with the time of a step without the profiler. The
+processes start side by side and work one after the other. Last, if ncu is installed and time
+remains, it measures some kernels too, and both profiles are compared. The profiles are written
+beside the other results; `share` and `model` use them.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from suite.part import main
 from suite.process import Failed, run
 
 STEPS, TIMED_S = 10, 2.0
-# Kernels that ncu measures, with every metric or with those that say a class; what it may take, and
-# the least that it needs.
+# Number of kernels that ncu measures, and its set of metrics: all, or those that determine a class.
+# The seconds that it may take, and the least that it needs.
 NCU, NCU_QUICK = (60, "full"), (10, "basic")
 NCU_S, NCU_LEAST_S = 150, 20
 READY_S = 120.0
@@ -46,7 +46,7 @@ def measure(part):
     with contextlib.ExitStack() as stack:
         children = {job["name"]: [stack.enter_context(child) for child in started(part, job)] for job in jobs}
         for child in (child for both in children.values() for child in both):
-            with contextlib.suppress(Failed):  # Who is not ready says why when it is to begin.
+            with contextlib.suppress(Failed):  # begin() reports the reason.
                 child.wait_until_ready(part.patience_s(READY_S))
         recorded = [job for job in jobs if is_recorded(part, job, *children[job["name"]])]
     for job in recorded:
@@ -58,14 +58,15 @@ def trace_of(part, job):
 
 
 def started(part, job):
-    """The program that is recorded, and the one that is not."""
+    """Start the program that is recorded, and the one that is not."""
     site = part.site
     yield torch_jobs.start(site, job, "timeslice", None, None, f"{job['name']} recorded", steps=STEPS, trace=trace_of(part, job))
     yield torch_jobs.start(site, job, "timeslice", None, None, job["name"], seconds=min(TIMED_S, part.seconds))
 
 
 def is_recorded(part, job, recorded, timed):
-    """A job's trace, its profile, and its steps without the profiler; whether there are."""
+    """Record a job, time its steps without the profiler, and import the trace. Return whether that
+    worked."""
     try:
         recorded.begin()
         recorded.result(part.patience_s(READY_S))
@@ -74,17 +75,17 @@ def is_recorded(part, job, recorded, timed):
         step_ms = timed.result(60)["step_ms"]
         profile = imported(part, job["name"], [trace_of(part, job)], "--request-range", "pillion_step")
     except Failed as error:
-        part.bound(f"{job['name']}: could be recorded", 1, 0, "failed", of_hardware=False)
+        part.bound(f"{job['name']}: recording", 1, 0, "failed", of_hardware=False)
         part.row(job=job["name"], failed=str(error))
         return False
-    part.bound(f"{job['name']}: could be recorded", 0, 0, "failed", of_hardware=False)
+    part.bound(f"{job['name']}: recording", 0, 0, "failed", of_hardware=False)
     kernels_ms = sum(kernel["duration_ns"]["sum"] for kernel in profile["kernels"]) / 1e6 / STEPS
     part.row(job=job["name"], step_ms=step_ms, kernels_ms=kernels_ms, explained=kernels_ms / step_ms)
     return True
 
 
 def imported(part, name, files, *options):
-    """The profile that files make; a row of what is in it."""
+    """Import files as one profile, add a row with its contents, and return it."""
     path = os.path.join(part.folder, f"{name}.profile.toml")
     pillion = part.site.program("pillion")
     _, _, said = run([pillion, "profile", "import", *files, *options, "-o", path], part.site.env("timeslice"), 60)
@@ -99,13 +100,13 @@ def imported(part, name, files, *options):
 
 
 def by_ncu(part, job):
-    """Some kernels by Nsight Compute: its durations beside those of the trace."""
+    """Measure some kernels with Nsight Compute, and compare its durations with the trace's."""
     ncu = shutil.which("ncu")
     if ncu is None:
         part.skip(f"{job['name']}: Nsight Compute", "ncu is not installed")
         return
     if part.left_s < NCU_LEAST_S:
-        part.skip(f"{job['name']}: Nsight Compute", f"no time was left: {part.left_s:.0f} s")
+        part.skip(f"{job['name']}: Nsight Compute", f"not enough time left: {part.left_s:.0f} s")
         return
     launches, metrics = NCU_QUICK if part.quick else NCU
     report = part.site.path(f"{job['name']}-ncu")

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""quota: a job gets what it was promised of the GPU's memory and no more, in each way to take
-memory.
+"""quota: a job gets its quota of the GPU's memory and no more, with each kind of allocation.
 
-A best-effort job with a quota takes memory in steps until it is refused, gives it back, and takes
-it again: plain, ordered by stream, physical, managed. Then two processes of one job at the same
-time, one that is killed while it holds memory, and PyTorch, which must raise its usual error, empty
-its cache and go on.
+A best-effort job with a quota allocates in steps until an allocation fails, frees the memory, and
+allocates it again: plain, stream-ordered, physical, managed. Then two processes of one job allocate
+at the same time, one process is killed while it holds memory, and PyTorch must raise its usual
+error, empty its cache and continue.
 """
 
 import contextlib
@@ -22,26 +21,26 @@ from suite.site import ROOT
 
 QUOTA_MIB = 2048
 OUT_OF_MEMORY = 2
-# What a context, the probe's own buffers and the last step leave of the quota, at most.
+# The most that a context, the probe's own buffers and the last step take of the quota.
 LEFT_MIB_MAX = 1024
 BACK_S = 20.0
 
 
 def measure(part):
     with part.site.daemon("timeslice") as daemon, contextlib.ExitStack() as stack:
-        # PyTorch takes seconds to start, in a job of its own: the others run meanwhile.
+        # PyTorch takes seconds to start; it is in a separate job, and the others run meanwhile.
         torch = begun(part, daemon, stack)
         for kind in ("plain", "async", "physical", "managed"):
             try:
                 one_way(part, daemon, kind)
             except Failed as error:
                 part.row(kind=kind, failed=str(error))
-                part.bound(f"{kind}: takes memory and gives it back", 1, 0, "failed", of_hardware=False)
+                part.bound(f"{kind}: measurement", 1, 0, "failed", of_hardware=False)
         for what, name in ((two_processes, "two processes"), (killed, "killed")):
             try:
                 what(part, daemon)
             except Failed as error:
-                part.bound(f"{name}: could be measured", 1, 0, "failed", of_hardware=False)
+                part.bound(f"{name}: measurement", 1, 0, "failed", of_hardware=False)
                 part.row(kind=name, failed=str(error))
         if torch:
             torch_at_its_quota(part, torch)
@@ -64,16 +63,16 @@ def one_way(part, daemon, kind):
     part.row(kind=kind, granted_mib=mib, peak_bytes=memory["peak_bytes"], held_at_end=memory["held_bytes"],
              context_bytes=memory["by_kind"]["context"], **told)
     part.bound(f"{kind}: granted", mib, QUOTA_MIB, "MiB", of_hardware=False)
-    part.bound(f"{kind}: granted of what was promised", mib, QUOTA_MIB - LEFT_MIB_MAX, "MiB", at_least=True, of_hardware=False)
+    part.bound(f"{kind}: granted, at least", mib, QUOTA_MIB - LEFT_MIB_MAX, "MiB", at_least=True, of_hardware=False)
     part.bound(f"{kind}: peak of the account", memory["peak_bytes"] / (1 << 20), QUOTA_MIB, "MiB", of_hardware=False)
     wrong = sum(told[key] != OUT_OF_MEMORY for key in ("refused_with", "refused_again_with"))
     wrong += told["again_bytes"] != told["granted_bytes"]
     wrong += told["seen_total_bytes"] != QUOTA_MIB << 20
-    part.bound(f"{kind}: refusal, second time, size seen", wrong, 0, "wrong", of_hardware=False)
+    part.bound(f"{kind}: error codes, second fill, reported size", wrong, 0, "wrong", of_hardware=False)
 
 
 def two_processes(part, daemon):
-    """Both begin at once; what they got together is within the quota."""
+    """Two processes allocate at the same time: their sum must be within the quota."""
     argv = [sys.executable, os.path.join(ROOT, "programs", "two.py"), *part.site.probe("fill", "--hold")]
     with job(part, daemon, argv, "two processes") as child:
         told = child.result(90)
@@ -86,7 +85,7 @@ def two_processes(part, daemon):
 
 
 def killed(part, daemon):
-    """What a killed process held comes back to its job's account."""
+    """A killed process's memory must return to its job's account."""
     with job(part, daemon, part.site.probe("fill", "--hold"), "to be killed") as child:
         child.wait_until_ready()
         child.begin()
@@ -100,7 +99,7 @@ def killed(part, daemon):
 
 
 def begun(part, daemon, stack):
-    """PyTorch's program, started; None where there is no PyTorch."""
+    """Start PyTorch's program; None if there is no PyTorch."""
     try:
         part.site.torch()
     except Failed as error:
@@ -117,7 +116,7 @@ def torch_at_its_quota(part, child):
         child.let_end(60)
     except Failed as error:
         told = {"wrong": 1, "failed": str(error)}
-    part.bound("PyTorch: goes on after its error", told["wrong"], 0, "wrong", of_hardware=False)
+    part.bound("PyTorch: continues after its error", told["wrong"], 0, "wrong", of_hardware=False)
     part.row(kind="PyTorch", **told)
 
 

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """share: a high-priority job that answers requests beside a best-effort one that never pauses.
 
-The jobs of a pair: PyTorch inference, open loop, with training; without PyTorch, and always in a
+The jobs of a pair are PyTorch inference, open loop, and training; without PyTorch, and always in a
 full run, synthetic kernels. With --quick one pair and one load. Modes: each alone, time slicing,
-MPS, MPS with CUDA_MPS_CLIENT_PRIORITY, Pillion without and with MPS; in a full run also the
-policies that it can be told to follow instead, and itself with each of its parts switched off. The
-same arrivals in each. Loads are the share of the time that the high-priority job alone would be
-busy. Last the curve: the best-effort job's kernel length against the high-priority job's p99.
+MPS, MPS with CUDA_MPS_CLIENT_PRIORITY, Pillion without and with MPS; in a full run also Pillion's
+other policies, and its default policy with each of its switches off. All modes have the same
+arrivals. A load is the share of the time for which the high-priority job alone would be busy. Last
+the curve: the high-priority job's p99 against the best-effort job's kernel length.
 
-PyTorch programs of a mode are started once and told what to do; what is judged is judged anew with
-each mode.
+PyTorch programs of a mode start once and take orders; the bounds are judged again after each mode.
 """
 
 import contextlib
@@ -26,25 +25,25 @@ LOADS, ARRIVALS = (0.2, 0.5), ("poisson", "bursts")
 SLOWDOWN_MPS_MAX = {0.2: 1.10, 0.5: 1.20}
 SLOWDOWN_TIMESLICE_MAX = {0.2: 1.25}
 BE_SHARE_MIN = 0.45
-# Other policies, and switches of `pillion`'s own (with MPS, if it is there): in a full run, at the
-# first load.
+# Other policies, and switches of the policy `pillion` (with MPS if available): in a full run, at
+# the first load.
 POLICIES = ("orion", "temporal", "launch-gate", "none")
 SWITCHES = ("feedback", "beside", "kernel_pairs", "gap_prediction", "learnt_pace", "learnt_durations", "block_priority")
 SOLO_RUNS, SOLO_RUNS_QUICK = 3, 2
-# What is only to give a rate, or the time of a request, is measured for so long: it is a mean.
+# Runs that only give a rate or the time of a request last so long at most: the result is a mean.
 ALONE_S = 5.0
 LENGTHS_US, LENGTHS_QUICK_US = (100, 300, 1_000, 3_000, 10_000, 30_000), (3_000, 300)
 # The synthetic pair: a request is ten kernels of 100 us, the best-effort job's kernels last 1 ms.
 SHORT_US, KERNELS, LONG_US = 100, 10, 1_000
 BLOCKS_PER_SM = 8
-# A program that is not ready after so long, or says nothing for so long after its time, hangs.
+# A program hangs if it is not ready after READY_S, or silent for LATE_S after its time is over.
 READY_S, LATE_S = 90.0, 30.0
 CLASSES = {"hp": "high-priority", "be": "best-effort"}
-# Name, whether the jobs run under Pillion, lines of its policy, of the best-effort job's
-# environment, what the high-priority job asks of it.
+# Name, whether the jobs run under Pillion, lines for `[policy]`, variables of the best-effort job's
+# environment, options of the high-priority job's `pillion run`.
 BARE, CLIENT_PRIORITY = ("", False, "", {}, ()), ("+priority", False, "", {"CUDA_MPS_CLIENT_PRIORITY": "1"}, ())
 PILLION = ("+pillion", True, "", {}, ())
-# With requests that are marked, by the NVTX ranges of net.py: the default target, and a far one.
+# With requests marked by the NVTX ranges of net.py: the default target, and a looser one.
 REQUESTS = ("--request-range", "/pillion_request")
 MARKED, FAR = ("+pillion-marked", True, "", {}, REQUESTS), ("+pillion-2x", True, "", {}, (*REQUESTS, "--slo", "2x"))
 SLO_FAR = 2.0
@@ -63,7 +62,7 @@ def measure(part):
                 try:
                     compare(part, pair, sharings, about, found)
                 except Failed as error:
-                    part.bound(f"{name}, load {load}: could be measured", 1, 0, "failed", of_hardware=False)
+                    part.bound(f"{name}, load {load}: measurement", 1, 0, "failed", of_hardware=False)
                     part.row(**about, failed=str(error))
     if not part.options.no_curve:
         try:
@@ -73,7 +72,8 @@ def measure(part):
 
 
 def pairs(part):
-    """Those that are asked for: with --quick one, the first of PyTorch if it is there."""
+    """The selected pairs, by default all. With --quick the default is one, of PyTorch if
+    available."""
     synthetic = [("synthetic", Synthetic(part))]
     try:
         part.site.torch()
@@ -86,14 +86,14 @@ def pairs(part):
 
 
 def chosen(asked, every, is_first_only):
-    """Of loads or arrivals those that are asked for, or the first, or all."""
+    """The loads or arrivals that an option selects, or else the first, or all."""
     if asked:
         return [value for value in every if str(value) in asked.split(",")]
     return every[:1] if is_first_only else every
 
 
 class Torch:
-    """A pair of PyTorch programs. One that runs takes orders, as often as there are some."""
+    """A pair of PyTorch programs. A running program takes any number of orders."""
 
     lasts = True
 
@@ -112,8 +112,8 @@ class Torch:
 
 
 class Synthetic:
-    """A pair of probes, which run once and start quickly. What they launch is known, so under
-    Pillion each has its profile."""
+    """A pair of probes, which run once and start quickly. Their launches are known, so under
+    Pillion each has a profile."""
 
     lasts = False
 
@@ -135,8 +135,8 @@ class Synthetic:
         return Child(argv, site.env(sharing, **env), f"synthetic {role}, {sharing}")
 
     def profile(self, us):
-        """As a trace: the probes' kernel with as many blocks as fill the device, lasting so
-        long."""
+        """The path of a profile, as a trace: the probes' kernel with the blocks that fill the
+        device, of `us` microseconds."""
         path = self.part.site.path(f"spin-{us}.trace")
         if not os.path.exists(path):
             with open(path, "w") as file:
@@ -152,8 +152,8 @@ def trace(sms, us, times=1, device="V100-SXM2-16GB"):
 
 
 class Runner:
-    """A job of a pair in a mode, which runs whenever it is told to: a process that lasts, or one
-    for each time. A context manager."""
+    """A job of a pair in a mode, which runs on demand: one process for all runs, or one for each
+    run. A context manager."""
 
     def __init__(self, pair, role, sharing, daemon=None, env=None, asks=()):
         self.pair, self.role, self.sharing, self.daemon, self.env = pair, role, sharing, daemon, env or {}
@@ -169,7 +169,7 @@ class Runner:
             self.child.end()
 
     def prepare(self, seconds, **how):
-        """Has it ready to run so."""
+        """Have a process ready for a run of `seconds` with the options `how`."""
         self.how = {"seconds": seconds, **how}
         if not self.pair.lasts:
             if self.child:
@@ -185,7 +185,7 @@ class Runner:
 
     def result(self):
         told = self.child.result(self.how["seconds"] + self.pair.part.patience_s(LATE_S))
-        if told.get("latencies_ms") == []:  # At a low rate and in a short time nothing may be due.
+        if told.get("latencies_ms") == []:  # Possible at a low rate and in a short time.
             raise Failed("no request was due in so short a time")
         return told
 
@@ -196,8 +196,8 @@ class Runner:
 
 
 def beside(hp, be, seconds, **how):
-    """Both jobs at once: the latencies, the best-effort rate meanwhile, and what Pillion counted of
-    the best-effort job."""
+    """Run both jobs at once. Return the latencies, the best-effort rate meanwhile, and Pillion's
+    counters of the best-effort job."""
     be.prepare(seconds)
     hp.prepare(seconds, **how)
     be.begin()
@@ -212,12 +212,12 @@ def beside(hp, be, seconds, **how):
 
 
 def compare(part, pair, sharings, about, found):
-    """Both alone, then each mode; rows and what is judged as they come. The programs that have no
-    Pillion and no MPS do all that is without these, so that --quick has time for it."""
+    """Measure both jobs alone, then in each mode; add rows and results as they arrive. The PyTorch
+    processes without Pillion and MPS do all runs that need neither, so that --quick has time."""
     with Runner(pair, "hp", "timeslice") as hp, Runner(pair, "be", "timeslice") as be:
         alone_s, runs = min(ALONE_S, part.seconds), SOLO_RUNS_QUICK if part.quick else SOLO_RUNS
         told = hp.alone(alone_s)
-        # PyTorch's says it; of the probes it is the latency.
+        # A PyTorch program reports it; for the probes it is the latency.
         service_ms = told.get("step_ms") or stats.median(told["latencies_ms"])
         be_alone = be.alone(alone_s)["per_s"]
         how = {"rate": about["load"] * 1e3 / service_ms, "seed": 1, "arrivals": about["arrivals"]}
@@ -247,20 +247,20 @@ def compare(part, pair, sharings, about, found):
 
 
 def stages(part, sharings, about):
-    """What is measured after time slicing, most wanted first: a way of sharing, and the modes whose
-    high-priority job is the same process."""
+    """The measurements after time slicing, most important first: a kind of sharing, and the modes
+    that use the same high-priority process."""
     every = [("mps", [PILLION]), ("mps", [CLIENT_PRIORITY, BARE]), ("timeslice", [PILLION])]
-    if about["pair"] != "synthetic":  # Whose programs mark nothing.
+    if about["pair"] != "synthetic":  # The probes mark no requests.
         every += [("mps", [FAR]), ("mps", [MARKED])]
     if not part.quick and (about["load"], about["arrivals"]) == (LOADS[0], ARRIVALS[0]):
         every += [(sharing, [(f"+{policy}", True, f'name = "{policy}"', {}, ())]) for policy in POLICIES for sharing in sharings]
-        # Where Pillion is meant to be used, if that is there.
+        # Under MPS, for which Pillion is meant, if available.
         every += [(sharings[-1], [(f"+pillion-no-{switch}", True, f"{switch} = false", {}, ())]) for switch in SWITCHES]
     return [(sharing, modes) for sharing, modes in every if sharing in sharings]
 
 
 def stage(part, pair, sharing, modes, measured):
-    """The high-priority job beside the best-effort one of each mode in turn."""
+    """Measure the high-priority job beside the best-effort one of each mode in turn."""
     with contextlib.ExitStack() as stack:
         _, is_pillion, policy, _, asks = modes[0]
         daemon = stack.enter_context(part.site.daemon(sharing, policy)) if is_pillion else None
@@ -271,8 +271,8 @@ def stage(part, pair, sharing, modes, measured):
 
 
 def judge(part, found):
-    """The bounds, on the mean of the pairs at a load, and against what users have otherwise on
-    each."""
+    """Add the bounds: on the mean of the pairs at a load, and for each pair against the
+    alternative without Pillion."""
     for load in sorted({load for load, _ in found}):
         runs = [run for at, run in found if at == load]
         for sharing, limits in (("mps", SLOWDOWN_MPS_MAX), ("timeslice", SLOWDOWN_TIMESLICE_MAX)):
@@ -296,13 +296,13 @@ def judge(part, found):
 
 
 def curve_seconds(seconds):
-    """Of a point of the curve, whose requests are short and many."""
+    """The duration of a point of the curve; its requests are short and many."""
     return max(0.3, seconds / 7)
 
 
 def curve(part, sharings):
-    """The best-effort kernel length against p99, with and without Pillion: what protection is
-    possible at all."""
+    """Measure p99 against the best-effort kernel length, with and without Pillion. This shows the
+    protection that is possible at all."""
     seconds = curve_seconds(part.seconds)
     with Runner(Synthetic(part), "hp", "timeslice") as hp:
         how = {"rate": LOADS[0] * 1e3 / stats.median(hp.alone(seconds)["latencies_ms"])}
@@ -325,9 +325,9 @@ def curve(part, sharings):
 
 
 def more(parser):
-    parser.add_argument("--pairs", metavar="'A + B',...", help="only these: synthetic, 'resnet50-inference + gpt-training', ...")
-    parser.add_argument("--loads", metavar="L,...", help="only these: 0.2, 0.5")
-    parser.add_argument("--arrivals", metavar="A,...", help="only these: poisson, bursts")
+    parser.add_argument("--pairs", metavar="'A + B',...", help="run these only: synthetic, 'resnet50-inference + gpt-training', ...")
+    parser.add_argument("--loads", metavar="L,...", help="run these only: 0.2, 0.5")
+    parser.add_argument("--arrivals", metavar="A,...", help="run these only: poisson, bursts")
     parser.add_argument("--no-curve", action="store_true", help="leave the curve out")
 
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""signals: best-effort jobs are ended while they have work in flight, again and again, beside a
-high-priority job.
+"""signals: terminate best-effort jobs that have work in flight, beside a high-priority job.
 
-SIGTERM and SIGINT by turns, 50 times (3 with --quick), without MPS and with it. Each best-effort
-process must die of the signal it was sent, and the high-priority one must go on: no call of its
-fails, no result is wrong. Its latencies must not be those of a machine where something happened:
-they are judged against those beside best-effort jobs that come and go as often, and end by
-themselves (the control); in a full run those that it has alone are a row, too.
+SIGTERM and SIGINT alternate, 50 times (3 with --quick), without MPS and with it. Each best-effort
+process must die of the signal that it is sent. The high-priority process must continue: none of its
+calls fails, no result is wrong, and its latencies are not disturbed. They are judged against those
+beside best-effort jobs that start and exit as often without a signal (the control). A full run also
+has a row with its latencies alone.
 """
 
 import os
@@ -22,11 +21,11 @@ from suite.process import Child, Failed
 
 TIMES, TIMES_QUICK = 50, 3
 CONTROLS, CONTROLS_QUICK = 20, 2
-# p99 while jobs are ended over that while they end by themselves: what `share` allows between a job
-# alone and beside another.
+# p99 while jobs are terminated over p99 while they exit by themselves. `share` allows this ratio
+# between a job beside another and alone.
 SLOWDOWN_MAX = 1.25
 RATE, SHORT_US, LONG_US = 100, 100, 10_000
-# So long a best-effort process launches before it is ended, and so long it may take to die.
+# How long a best-effort process launches before its signal, and how long it may then take to die.
 LAUNCHES_S, DIES_S = 0.15, 20.0
 
 
@@ -45,34 +44,34 @@ def pulse(part, daemon, sharing, seconds):
 
 
 def beside(part, sharing, left_s):
-    """In so many seconds."""
+    """Run the experiment under one kind of sharing, in `left_s` seconds."""
     until = time.monotonic() + left_s
     times, controls = (TIMES_QUICK, CONTROLS_QUICK) if part.quick else (TIMES, CONTROLS)
     with part.site.daemon(sharing) as daemon:
         if not part.quick:
             part.row(sharing=sharing, what="alone", **while_ending(part, daemon, sharing, [None], until)["latencies"])
         control = while_ending(part, daemon, sharing, [0] * controls, time.monotonic() + left_s / 3)
-        part.row(sharing=sharing, what="they end by themselves", ended=control["ended"], failed=control["failed"],
+        part.row(sharing=sharing, what="best-effort jobs exit by themselves", ended=control["ended"], failed=control["failed"],
                  **control["latencies"])
         numbers = [signal.SIGTERM if index % 2 == 0 else signal.SIGINT for index in range(times)]
         found = while_ending(part, daemon, sharing, numbers, until)
-    part.bound(f"{sharing}: the high-priority job fails", sum(run["failed"] is not None for run in (found, control)), 0, "times",
+    part.bound(f"{sharing}: failures of the high-priority job", sum(run["failed"] is not None for run in (found, control)), 0, "times",
                of_hardware=False)
     part.bound(f"{sharing}: threads with a wrong result", found["threads_wrong"], 0, of_hardware=False)
-    part.bound(f"{sharing}: best-effort ends otherwise", len(found["otherwise"]), 0, f"of {found['ended']}", of_hardware=False)
+    part.bound(f"{sharing}: best-effort exits with a wrong status", len(found["otherwise"]), 0, f"of {found['ended']}", of_hardware=False)
     p99, of_control = found["latencies"].get("p99_ms"), control["latencies"].get("p99_ms")
-    part.bound(f"{sharing}: p99 over that while they end by themselves", p99 / of_control if p99 and of_control else None,
+    part.bound(f"{sharing}: p99 over the control's p99", p99 / of_control if p99 and of_control else None,
                SLOWDOWN_MAX, "x", spread=control["spread"])
-    part.row(sharing=sharing, what="they are ended", **{key: found[key] for key in ("ended", "otherwise", "failed", "threads_wrong")},
+    part.row(sharing=sharing, what="best-effort jobs are terminated", **{key: found[key] for key in ("ended", "otherwise", "failed", "threads_wrong")},
              **found["latencies"])
     if found["ended"] < times:
-        part.skip(f"{sharing}: {times - found['ended']} of {times} times", "no time was left")
+        part.skip(f"{sharing}: {times - found['ended']} of {times} times", "no time left")
 
 
 def while_ending(part, daemon, sharing, numbers, until):
-    """What the high-priority job has while best-effort ones are ended by these signals, one after
-    the other (0: by themselves; None: there is none, for a while), until a time; two are ended
-    whatever the time."""
+    """Run the high-priority job while best-effort ones are ended by the signals `numbers`, one
+    after the other (0: it exits by itself; None: no job, for 2 s at most). Stop at the time
+    `until`, but not before two have ended. Return the high-priority job's results."""
     ended, otherwise, told, failed = 0, [], None, None
     with pulse(part, daemon, sharing, 1e6) as child:
         child.wait_until_ready()
@@ -88,12 +87,12 @@ def while_ending(part, daemon, sharing, numbers, until):
             if status != -number:
                 otherwise.append({"sent": int(number), "status": status})
         try:
-            child.process.stdin.close()  # Enough.
+            child.process.stdin.close()  # Ends the probe's requests.
             told = child.result(60)
         except (Failed, OSError) as error:
             failed = str(error)
     latencies_ms = told["latencies_ms"] if told else []
-    # How far two of the same lie apart: here its halves.
+    # The spread of equal runs is estimated from the two halves of this one.
     halves = [stats.quantile(latencies_ms[:len(latencies_ms) // 2], 0.99), stats.quantile(latencies_ms[len(latencies_ms) // 2:], 0.99)]
     return {"ended": ended, "otherwise": otherwise, "failed": failed, "threads_wrong": told and told["threads_wrong"],
             "latencies": {**stats.latencies(latencies_ms), "max_ms": max(latencies_ms, default=None)} if told else {},
@@ -101,7 +100,8 @@ def while_ending(part, daemon, sharing, numbers, until):
 
 
 def end_one(part, daemon, sharing, number):
-    """Starts a best-effort process, ends it in the middle of its work, or by itself; its status."""
+    """Start a best-effort process, and send it a signal in the middle of its work or let it exit
+    (0). Return its status."""
     site = part.site
     argv = site.pillion("best-effort", site.spinner("--us", LONG_US, "--depth", 4))
     with Child(argv, site.env(sharing, PILLION_SOCKET=daemon.socket), "a best-effort job") as child:

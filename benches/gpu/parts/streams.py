@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""streams: what CUDA's streams wait for, as interpose/src/progress/sight.rs relies on it
+"""streams: the order between CUDA streams on which interpose/src/progress/sight.rs relies
 (probes/streams.c).
 
-Rows: with a kernel of 20 ms in one stream, how soon an event in another one is complete. Queues: of
-2 to 128 streams, behind a kernel of 5 ms in each in turn and nothing, a kernel or an event behind
-that, how many kernels of the others are late: streams that share a hardware queue wait for a kernel
-that waits for its turn; on an H200 none waits for an event. Depth: how many launches a stream
-takes. Without and with MPS.
+Rows: with a kernel of 20 ms in one stream, how soon an event in another stream is complete. Queues:
+each of 2 to 128 streams in turn gets a kernel of 5 ms, and behind it nothing, a kernel or an event;
+the probe counts the late kernels of the other streams. Streams that share a hardware queue wait for
+a kernel that waits for its turn; on an H200 none waits for an event. Depth: how many launches a
+stream accepts. Without and with MPS.
 """
 
 import os
@@ -17,8 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from suite.part import main
 from suite.process import Child, Failed
 
-# Hardware queues of a context, as CUDA_DEVICE_MAX_CONNECTIONS has them: the driver's own number,
-# and one.
+# Hardware queues of a context (CUDA_DEVICE_MAX_CONNECTIONS): the driver's default, and one.
 CONNECTIONS = (None, "1")
 
 
@@ -32,14 +31,14 @@ def measure(part):
             try:
                 judge(part, about, told(part, sharing, connections))
             except Failed as error:
-                part.bound(f"{about}: could be measured", 1, 0, "failed", of_hardware=False)
+                part.bound(f"{about}: measurement", 1, 0, "failed", of_hardware=False)
                 part.row(where=about, failed=str(error))
 
 
 def told(part, sharing, connections):
     site = part.site
     more = {"CUDA_DEVICE_MAX_CONNECTIONS": connections} if connections else {}
-    # On a software GPU each operation takes the host's time.
+    # On a software GPU each operation takes time of the host, so use fewer streams.
     with Child(site.probe("streams", "--most", 9 if site.is_software else 128), site.env(sharing, **more)) as child:
         child.wait_until_ready()
         child.begin()

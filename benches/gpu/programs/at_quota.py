@@ -1,5 +1,5 @@
-"""Takes memory by PyTorch until it raises OutOfMemoryError, frees some, and goes on. Counts what is
-not as it should be."""
+"""Allocates with PyTorch until it raises OutOfMemoryError, frees some memory, and continues. Counts
+wrong outcomes."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ total = torch.cuda.mem_get_info()[1]
 try:
     while len(kept) * CHUNK <= total:
         kept.append(torch.empty(CHUNK, dtype=torch.uint8, device="cuda"))
-    wrong += 1  # More than there is.
+    wrong += 1  # Granted more than the device has.
 except torch.cuda.OutOfMemoryError:
     pass
 granted = len(kept) * CHUNK

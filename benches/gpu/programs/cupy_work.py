@@ -1,4 +1,4 @@
-"""Products, sums and sorting by CuPy. As net.py --steps."""
+"""Products, sums and sorting with CuPy. Output as of net.py --steps."""
 
 import hashlib
 import json

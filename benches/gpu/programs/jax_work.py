@@ -1,4 +1,4 @@
-"""Training steps of a small network by JAX, compiled by XLA. As net.py --steps."""
+"""Training steps of a small network in JAX, compiled by XLA. Output as of net.py --steps."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ except ImportError as error:
     print(json.dumps({"not_installed": str(error)}), flush=True)
     sys.exit(0)
 if jax.default_backend() != "gpu":
-    print(json.dumps({"not_installed": f"jax sees no GPU, but {jax.default_backend()}"}), flush=True)
+    print(json.dumps({"not_installed": f"jax finds no GPU; its backend is {jax.default_backend()}"}), flush=True)
     sys.exit(0)
 
 

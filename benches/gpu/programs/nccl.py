@@ -1,4 +1,4 @@
-"""One rank of NCCL by itself: sums and a broadcast, which launch NCCL's own kernels. As net.py
+"""A single rank of NCCL: sums and a broadcast, which launch NCCL's own kernels. Output as of net.py
 --steps."""
 
 import hashlib

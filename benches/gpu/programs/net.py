@@ -1,19 +1,20 @@
-"""Networks with random weights, in the ways in which PyTorch is used. It knows nothing of Pillion.
+"""Networks with random weights, in the usual ways of using PyTorch. It is independent of Pillion.
 
     net.py --network resnet50|bert|gpt|mlp --task infer|train [--variant ...]
            [--size tiny|small|full]
-           --steps N       does N steps and says a digest of what came out, and losses or sums
-           --seconds S     says "ready", and for each line of its standard input does steps for so
-                           long and says how long they took; with --rate R requests come at random
-                           times (--arrivals poisson|bursts, --seed N) and latencies run from when
-                           each was due, and each is an NVTX range pillion_request. A line of JSON
-                           says otherwise for that time: {"seconds": 5, "rate": 20}
-           --deterministic asks for algorithms whose results are equal to the bit from run to run
-           --count         counts launches by PyTorch's own profiler (CUPTI)
-           --trace FILE    writes the profiler's trace of the steps there; says "ready" and waits
+           --steps N       runs N steps and prints a digest of the results, and losses or sums
+           --seconds S     prints "ready"; then for each line of standard input runs steps for S
+                           seconds and prints their duration. With --rate R requests arrive at
+                           random times (--arrivals poisson|bursts, --seed N), latencies run from
+                           a request's due time, and each request is an NVTX range
+                           pillion_request. A line of JSON overrides options for that period:
+                           {"seconds": 5, "rate": 20}
+           --deterministic selects algorithms whose results are bit-identical in every run
+           --count         counts launches with PyTorch's own profiler (CUPTI)
+           --trace FILE    writes the profiler's trace of the steps there; prints "ready" and waits
                            for a line before them
 
-One line of JSON for each, until its standard input ends.
+Prints one line of JSON for each, until its standard input ends.
 """
 
 import argparse
@@ -32,7 +33,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from suite import stats  # noqa: E402
 
 VARIANTS = ("eager", "compile", "graph", "amp", "streams", "loader")
-# What the profiler names the calls that launch kernels.
+# The profiler's names of the calls that launch kernels.
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchKernelEx")
 SOFTWARE = "73772d677075"  # "sw-gpu"
 
@@ -61,7 +62,7 @@ def resnet(blocks, width):
 
 
 class Transformer(nn.Module):
-    """BERT's shape, or with a causal mask GPT's."""
+    """The shape of BERT, or with a causal mask of GPT."""
 
     def __init__(self, layers, width, heads, tokens, is_causal):
         super().__init__()
@@ -79,7 +80,7 @@ class Transformer(nn.Module):
 
 
 def network(name, size):
-    """The network, and how a batch of its inputs is made on the host."""
+    """The network, and a function that makes a batch of its inputs on the host."""
     if name == "mlp":
         return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 1000)), lambda batch: torch.randn(batch, 256)
     if name == "resnet50":
@@ -91,7 +92,7 @@ def network(name, size):
 
 
 class Work:
-    """A model with its inputs; `step()` is a request or an iteration and returns what came out."""
+    """A model with its inputs. `step()` runs a request or an iteration and returns the output."""
 
     def __init__(self, options):
         self.options = options
@@ -110,7 +111,7 @@ class Work:
             self.capture()
 
     def batches(self):
-        """By two worker processes."""
+        """Batches from two worker processes."""
         data = torch.utils.data.TensorDataset(self.draw(64), torch.arange(64) % 1000)
         while True:
             yield from torch.utils.data.DataLoader(data, self.options.batch, num_workers=2, pin_memory=True, drop_last=True)
@@ -165,7 +166,8 @@ class Work:
 
 
 def fixed(work, steps):
-    """So many steps, and what came out: of training the weights, too."""
+    """Run `steps` steps and return a digest and sums of the results, for training also the sum of
+    the weights."""
     digest, values = hashlib.sha256(), []
     for _ in range(steps):
         with torch.profiler.record_function("pillion_step"):
@@ -186,7 +188,7 @@ def has_numpy():
 
 
 def warm(work, steps):
-    """Makes it ready to be timed, and says so."""
+    """Run the warm-up steps, then print "ready"."""
     for _ in range(steps):
         work.step()
     torch.cuda.synchronize()
@@ -194,20 +196,21 @@ def warm(work, steps):
 
 
 def ordered(options, line):
-    """The options with what a line of the standard input says otherwise."""
+    """The options, overridden by those in a line of standard input."""
     order = json.loads(line) if line.startswith("{") else {}
     return argparse.Namespace(**{**vars(options), **order})
 
 
 def timed(work, options):
-    """Steps for a while."""
+    """Run steps for `options.seconds`."""
     begin = time.perf_counter()
     if options.rate is None:
         steps, ends = 0, begin + options.seconds
         while time.perf_counter() < ends:
             output = work.step()
             steps += 1
-            # An inference is a request of its own; a training looks at its loss now and then.
+            # Each inference is a request and waits for its result; a training reads its loss every
+            # ten steps.
             if options.task == "infer" or steps % 10 == 0:
                 output.float().sum().item()
         torch.cuda.synchronize()
@@ -244,7 +247,7 @@ def parsed():
 
 
 def profiled(options):
-    """The profiler, where it is asked for. It must be there before CUDA is."""
+    """PyTorch's profiler if an option needs it. It must start before CUDA is initialised."""
     if not (options.count or options.trace):
         return contextlib.nullcontext()
     activity = torch.profiler.ProfilerActivity
@@ -253,15 +256,16 @@ def profiled(options):
 
 
 def make_deterministic():
-    """Before anything of CUDA is used: cuBLAS reads its variable when it makes a handle."""
+    """Select deterministic algorithms. Call it before any use of CUDA: cuBLAS reads its variable
+    when it creates a handle."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 def tell(told):
-    """A line of JSON, with what PyTorch's allocator has of the device, now and in all that it ever
-    took."""
+    """Print a line of JSON, with the device memory that PyTorch's allocator has reserved now, and
+    the sum of all that it ever reserved."""
     memory = torch.cuda.memory_stats()
     told["reserved_bytes"] = memory.get("reserved_bytes.all.current", 0)
     told["reserved_in_all_bytes"] = memory.get("reserved_bytes.all.allocated", 0)
@@ -273,7 +277,7 @@ def main():
     if options.deterministic:
         make_deterministic()
     if str(getattr(torch.cuda.get_device_properties(0), "uuid", "")).endswith(SOFTWARE):
-        torch.backends.cudnn.enabled = False  # NVIDIA's refuses drivers that are not NVIDIA's.
+        torch.backends.cudnn.enabled = False  # NVIDIA's cuDNN refuses other drivers.
     if not options.steps:
         work = Work(options)
         warm(work, options.warm_up)

@@ -1,5 +1,5 @@
-"""A kernel written in Triton, which launches it through the driver, past the CUDA runtime. As
-net.py --steps."""
+"""A kernel in Triton, which launches through the driver API and not through the CUDA runtime.
+Output as of net.py --steps."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ for index in range(20):
     try:
         add[(triton.cdiv(left.numel(), 256),)](left, output, output, left.numel(), BLOCK=256)
     except RuntimeError as error:
-        if index == 0 and "C compiler" in str(error):  # Which Triton needs for what calls a kernel.
+        if index == 0 and "C compiler" in str(error):  # Triton compiles its launcher with one.
             print(json.dumps({"not_installed": str(error)}), flush=True)
             sys.exit(0)
         raise

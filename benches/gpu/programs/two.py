@@ -1,5 +1,5 @@
-"""Runs a probe twice at the same time, as processes of one job: two.py PROBE ARGUMENTS... Says what
-both got."""
+"""Runs a probe twice at the same time, as processes of one job: two.py PROBE ARGUMENTS... Prints
+the bytes that each was granted."""
 
 import json
 import subprocess
