@@ -1,7 +1,7 @@
-/* What a mark costs (include/pillion.h): blocks of begins and of ends, each timed as a whole, less
- * the reading of the clock that times it. Prints one line: median and 95th percentile of a begin,
- * then of an end, then of a reading of the clock alone, in ns, and how many marks were accepted. A
- * program of `run` in this folder. */
+/* The cost of a mark (include/pillion.h). Times blocks of begins and blocks of ends, each as a
+ * whole, and subtracts the clock reading that times it. Prints one line: median and 95th percentile
+ * of a begin, of an end and of a clock reading alone, in ns, then the number of accepted marks.
+ * `run` in this folder runs it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static int is_more(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A context, so that the process becomes a client; without a driver it stays none. */
+/* Creates a context, so that the process becomes a client. Does nothing without a driver. */
 static void become_client(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
     unsigned long long buffer;
@@ -63,7 +63,7 @@ int main(void) {
         clock_ns[block] = (now_ns() - until) / (BLOCK + 1);
         begin_ns[block] = (between - from - clock_ns[block]) / BLOCK;
         end_ns[block] = (until - between - clock_ns[block]) / BLOCK;
-        /* The daemon reads what was told. */
+        /* Time for the daemon to read the marks. */
         nanosleep(&pause, NULL);
     }
     print(begin_ns);
