@@ -1,1 +1,1 @@
-"""What the parts of the GPU suite share. The standard library, nothing else."""
+"""Shared code of the GPU suite's parts. It imports only the standard library."""

@@ -1,9 +1,8 @@
-"""The GPU as its driver and NVML tell of it. Asked in a process of its own: `python3 gpu.py` prints
-one line of JSON, and `python3 gpu.py --processes UUID` one of how many bytes each process has of
-it, by its id.
+"""The properties of the GPU, from its driver and NVML, queried in a separate process: `python3
+gpu.py` prints one line of JSON, and `python3 gpu.py --processes UUID` a line with the bytes of GPU
+memory of each process id.
 
-Whether it is a software GPU is decided here and nowhere else, by its identity, which ends in
-`sw-gpu`.
+Only this file decides whether the device is a software GPU: its UUID ends in `sw-gpu`.
 """
 
 import ctypes
@@ -17,14 +16,14 @@ PROCESSES_MAX, NOT_SAID = 256, (1 << 64) - 1
 
 
 class ProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_t of its versions 2 and 3."""
+    """nvmlProcessInfo_t, versions 2 and 3."""
 
     _fields_ = [("pid", ctypes.c_uint), ("used_bytes", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
                 ("compute_instance", ctypes.c_uint)]
 
 
 def main():
-    """Says what there is, or why there is nothing, in `error`."""
+    """Print the properties, or the reason why there are none as `error`."""
     if sys.argv[1:2] == ["--processes"]:
         try:
             print(json.dumps(processes(sys.argv[2])))
@@ -44,7 +43,7 @@ def main():
 
 
 def asked_of_the_driver():
-    """Name, identity and size, by functions that make no context."""
+    """Name, UUID and size, by functions that create no context."""
     cuda = ctypes.CDLL("libcuda.so.1")
     device, version, value = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     name, uuid, memory = ctypes.create_string_buffer(NAME_BYTES), ctypes.create_string_buffer(16), ctypes.c_size_t()
@@ -77,7 +76,7 @@ def asked_of_the_driver():
 
 
 def opened():
-    """NVML, and a function that calls one of its own or raises."""
+    """NVML, initialized, and a function that calls a function of NVML and raises on an error."""
     nvml = ctypes.CDLL("libnvidia-ml.so.1")
 
     def call(function, *arguments):
@@ -90,7 +89,7 @@ def opened():
 
 
 def asked_of_nvml(uuid):
-    """The driver's version, and what of its state matters to a measurement."""
+    """The driver's version, and the state that affects measurements."""
     nvml, call = opened()
     device, value, other = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
     text = ctypes.create_string_buffer(NAME_BYTES)
@@ -108,7 +107,7 @@ def asked_of_nvml(uuid):
 
 
 def processes(uuid):
-    """What each process has of the device, bytes, of those that NVML lists and knows it of."""
+    """Bytes of device memory per process id, for the processes that NVML has a figure for."""
     _, call = opened()
     device, count, infos = ctypes.c_void_p(), ctypes.c_uint(PROCESSES_MAX), (ProcessInfo * PROCESSES_MAX)()
     call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(device))

@@ -1,9 +1,9 @@
-"""The frame of a part: its options, its budget, its document and its line.
+"""The frame of a part: its options, its budget, its document and its line in the summary.
 
-A part measures in a function that gets a `Part`; it adds rows and bounds as it goes, and with each
-the document is written anew, so that what was measured stays whoever ends it and however. What is
-judged over several rows is judged whenever it is written (`judged_by`). Whatever goes wrong in it
-becomes the document's `status` and `why`, never the end of the suite.
+A part measures in a function that gets a `Part` and adds rows and bounds. Each addition rewrites
+the document, so that the measurements are kept however the part ends. Bounds over several rows are
+judged at each write (`judged_by`). A failure in the part becomes the document's `status` and `why`
+and never ends the suite.
 """
 
 import argparse
@@ -19,8 +19,7 @@ from .process import Failed, adopt_orphans, end_descendants, living
 from .site import Site, Unusable
 
 SCHEMA_VERSION = 1
-# Seconds that each part may take, its start and its end included, as published in README.md: (full,
-# quick).
+# Seconds that each part may take, including its start and its end, as in README.md: (full, quick).
 BUDGETS_S = {
     "harmless": (600, 72),
     "doors": (120, 13),
@@ -35,18 +34,18 @@ BUDGETS_S = {
     "model": (300, 6),
 }
 SECONDS_PER_MODE = 20.0
-# Of its budget a part leaves so much for its children to end and its last word; at most a tenth of
-# it.
+# Time that a part reserves of its budget to stop its children and write its last document; at most
+# a tenth of the budget.
 END_S = 4.0
-CUT_OFF = "it was cut off in the middle, without a last word"
+CUT_OFF = "the part ended before it wrote its last document"
 
 
 class Over(BaseException):
-    """The part's time is up, or somebody wants it to end. Its text says what was running."""
+    """The part exceeded its budget, or was interrupted. The text lists the running programs."""
 
 
 class Part:
-    """What a part has been asked for and what it found."""
+    """A part's options and results."""
 
     def __init__(self, name, options, site):
         self.name, self.options, self.site = name, options, site
@@ -58,54 +57,53 @@ class Part:
 
     @property
     def budget_s(self):
-        """Seconds that it may take."""
+        """Seconds that the part may take."""
         return self.options.budget or BUDGETS_S[self.name][1 if self.quick else 0]
 
     @property
     def left_s(self):
-        """Of these, what is left to measure in."""
+        """Remaining seconds for measurements."""
         return self.budget_s - min(END_S, self.budget_s / 10) - (time.monotonic() - self.began)
 
     def patience_s(self, seconds):
-        """How long a program may be silent until it is said to hang: never longer than half of the
-        time that is left, so that it can be said. On a software GPU, which shows nothing of times,
-        ten times as long: the machine may be a busy one."""
+        """Seconds that a program may be silent until it is reported as hanging: at most half of the
+        remaining time, so that time is left for the report. Ten times as long on a software GPU,
+        whose timings mean nothing: the machine may be busy."""
         return max(5.0, min(seconds * (10 if self.site.is_software else 1), self.left_s / 2))
 
     def judged_by(self, judge):
-        """What is called whenever the document is written, to add the bounds that are over several
-        rows."""
+        """Call `judge` at each write of the document, to add the bounds over several rows."""
         self.judge = judge
 
     def row(self, **fields):
-        """Something that was measured."""
+        """Add a measurement."""
         self.rows.append(fields)
         self.write("ended", CUT_OFF)
         print("  " + "  ".join(f"{key}={shown(value)}" for key, value in fields.items() if not is_long(value)), flush=True)
 
     def bound(self, what, value, limit, unit="", at_least=False, spread=0.0, of_hardware=True, why=None):
-        """Something that must hold. `spread` is by how much runs of the same differ, in the value's
-        own unit; `why` a value is not there.
+        """Add a bound. `spread` is the difference between repeated runs, in the unit of the value;
+        `why` is the reason for a missing value.
 
-        What is `of_hardware`, timings and results of kernels, a software GPU shows nothing of:
-        there it is written and not judged.
+        Timings and results of kernels are `of_hardware`: a software GPU has none, so there they are
+        recorded and not judged.
         """
         held = stats.holds(value, limit, spread, at_least)
         if of_hardware and self.site.is_software:
-            held, why = None, "the device is a software GPU, which shows nothing of this"
+            held, why = None, "the device is a software GPU, whose figures say nothing about hardware"
         self.bounds.append({"what": what, "value": value, "limit": limit, "unit": unit, "at_least": at_least,
                             "spread": spread, "held": held, "why": why})
         if not self.is_judging:
             self.write("ended", CUT_OFF)
 
     def skip(self, what, why):
-        """Something that cannot be measured here, and why."""
+        """Record that something cannot be measured here, and why."""
         self.skipped.append({"what": what, "why": str(why)})
         self.write("ended", CUT_OFF)
         print(f"  skipped: {what}: {why}", flush=True)
 
     def document(self, status, why):
-        """All of it, with what is judged over several rows."""
+        """The whole document, including the bounds over several rows."""
         own, self.bounds, self.is_judging = self.bounds, list(self.bounds), True
         try:
             if self.judge:
@@ -122,7 +120,7 @@ class Part:
         }
 
     def write(self, status, why):
-        """The document as it stands into its file, whole at any moment; the document."""
+        """Write the document to its file, atomically, and return it."""
         document = self.document(status, why)
         if self.options.json:
             with open(self.options.json + ".partial", "w") as file:
@@ -140,19 +138,19 @@ def shown(value):
 
 
 def options_of(about, more=None):
-    """The options that all parts have. `more` adds a part's own."""
+    """Parse the options of all parts. `more` adds those of one part."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_options(parser)
-    parser.add_argument("--json", metavar="FILE", help="where the document goes (default: standard output, last)")
-    parser.add_argument("--beside", metavar="DIR", help="the folder of the results: profiles go there, share and model read there")
-    parser.add_argument("--budget", type=float, metavar="S", help="seconds that this may take (default: README.md's)")
+    parser.add_argument("--json", metavar="FILE", help="file for the document (default: standard output, at the end)")
+    parser.add_argument("--beside", metavar="DIR", help="the results folder: profiles are written there, share and model read it")
+    parser.add_argument("--budget", type=float, metavar="S", help="seconds that this part may take (default: that in README.md)")
     if more:
         more(parser)
     return parser.parse_args()
 
 
 def common_options(parser):
-    """Those of the suite, too."""
+    """Add the options that the parts and the suite have."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument("--quick", action="store_true", help="one program per kind, one pair, one load")
     parser.add_argument("--programs", metavar="DIR", default=os.path.join(here, "built"),
@@ -165,17 +163,17 @@ def common_options(parser):
 
 
 def handle_end(number, _):
-    """Of SIGTERM, SIGINT and SIGALRM. Once: what cleans up after it is not interrupted."""
+    """Handle the first SIGTERM, SIGINT or SIGALRM. Later ones are ignored: they would interrupt
+    the cleanup."""
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(each, signal.SIG_IGN)
     running = living()
-    raise Over(("over its budget" if number == signal.SIGALRM else "asked to end")
+    raise Over(("over its budget" if number == signal.SIGALRM else "interrupted")
                + (f" while these ran: {', '.join(running)}" if running else ""))
 
 
 def main(name, about, measure, more=None):
-    """Runs a part: its exit status is 0 if it came to its end, 1 if not, 2 if nothing could be
-    tried."""
+    """Run a part. Return its exit status: 0 if it completed, 1 if not, 2 if nothing could run."""
     options = options_of(about, more)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, handle_end)
@@ -200,7 +198,7 @@ def main(name, about, measure, more=None):
 
 
 def watched(part, measure):
-    """Measures until it is done or its time is up: the document's status, and why."""
+    """Measure until the part is done or its time is up. Return the document's status, and why."""
     try:
         signal.setitimer(signal.ITIMER_REAL, max(0.5, part.left_s))
         with part.site as site:
@@ -218,13 +216,13 @@ def watched(part, measure):
     except Unusable:
         raise
     except Exception as error:
-        # A fault of the part's own is a result like others; where it was is worth knowing.
+        # A bug in the part is a result like others. Print its place.
         traceback.print_exc()
         return "failed", f"{type(error).__name__}: {error}"
 
 
 def told_by_the_suite(folder):
-    """What `run` has found out about PyTorch, if it runs this part; looking takes seconds."""
+    """The result of `run`'s check for PyTorch, if `run` started this part: checks take seconds."""
     try:
         with open(os.path.join(folder or os.devnull, "machine.json")) as file:
             return json.load(file)["torch"]
@@ -233,7 +231,7 @@ def told_by_the_suite(folder):
 
 
 def line_of(document):
-    """A part in one line."""
+    """The summary's line for a part."""
     held = [bound["held"] for bound in document["bounds"]]
     words = [f"{document['part']:<11}{document['status']:<8}{document['took_s']:>6.0f} of {document['budget_s']:.0f} s"]
     words.append(f"{held.count(True)} bounds hold" + (f", {held.count(False)} MISSED" if False in held else ""))

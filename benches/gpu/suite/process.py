@@ -1,4 +1,4 @@
-"""Children: how they are started, told to begin, waited for and ended. None outlives the part that
+"""Child processes: starting, triggering, waiting and terminating. None outlives the part that
 started it."""
 
 import concurrent.futures
@@ -13,19 +13,19 @@ import threading
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-# What a child that is asked to end (SIGTERM) is given before it is killed.
+# Time from SIGTERM to SIGKILL for a child.
 GRACE_S = 3.0
-# Those that live, by when they were started; and whether no more may be: threads that wait for
-# children do not see that their part is over.
+# Start times of the living children; and whether no more may be started, because threads that wait
+# for children do not see that their part is over.
 _living, _is_over = {}, threading.Event()
 
 
 class Failed(Exception):
-    """A child did not do what it was for; the text says which and why."""
+    """A child did not do its work. The text names the child and the reason."""
 
 
 class Child:
-    """A process of its own group. As a context manager it is ended at the end of the block."""
+    """A process in a separate group. As a context manager it is terminated at the block's end."""
 
     def __init__(self, argv, env, name=None):
         self.name = name or os.path.basename(argv[0])
@@ -48,17 +48,18 @@ class Child:
 
     @property
     def pid(self):
-        """Of the process that was started; a job's programs may be its children."""
+        """The id of the started process; a job's programs may be its children."""
         return self.process.pid
 
     def line(self, timeout_s):
-        """The next line of its standard output; `Failed` if it ends or says nothing for so long."""
+        """Return the next line of its standard output. Raise `Failed` if it exits or the timeout
+        expires."""
         until = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             while b"\n" not in self.buffer:
                 if not selector.select(max(0.0, until - time.monotonic())):
-                    raise Failed(f"{self.name} said nothing for {timeout_s:.0f} s: hangs? {self.said()}")
+                    raise Failed(f"{self.name} printed nothing for {timeout_s:.0f} s: hangs? {self.said()}")
                 read = os.read(self.process.stdout.fileno(), 1 << 16)
                 if not read:
                     self.process.wait()
@@ -68,8 +69,8 @@ class Child:
         return line.decode(errors="replace").strip()
 
     def wait_until_ready(self, timeout_s=120):
-        """Until it says that it has what it needs. A line of JSON instead is why it cannot:
-        `Failed`."""
+        """Wait until it prints `ready`. A line of JSON instead has the reason why it cannot start:
+        raise `Failed`."""
         line = self.line(timeout_s)
         while line != "ready":
             if line.startswith("{"):
@@ -77,7 +78,7 @@ class Child:
             line = self.line(timeout_s)
 
     def begin(self, order="go"):
-        """Lets it begin, or do what a line says."""
+        """Send it a line: the signal to begin, or another order."""
         try:
             self.process.stdin.write(order.encode() + b"\n")
             self.process.stdin.flush()
@@ -85,7 +86,7 @@ class Child:
             raise Failed(f"{self.name} ended before it began: {self.said()}") from error
 
     def result(self, timeout_s):
-        """Its next line of JSON; what else it or its libraries write is passed over."""
+        """Return its next line of JSON. Skip other output of the program and its libraries."""
         while True:
             line = self.line(timeout_s)
             try:
@@ -96,7 +97,7 @@ class Child:
                 return told
 
     def let_end(self, timeout_s=20):
-        """Closes its standard input, at which it ends; the exit status."""
+        """Close its standard input, which makes it exit, and return the exit status."""
         try:
             self.process.stdin.close()
         except OSError:
@@ -104,25 +105,25 @@ class Child:
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise Failed(f"{self.name} does not end: {self.said()}") from error
+            raise Failed(f"{self.name} does not exit: {self.said()}") from error
         return self.process.returncode
 
     def status(self):
-        """How it ended, in words."""
+        """Its exit status or signal, as text."""
         code = self.process.returncode
         return f"signal {-code}" if code is not None and code < 0 else f"status {code}"
 
     def said(self, bytes_max=600):
-        """The end of what it wrote to its standard error, in one line."""
+        """The end of its standard error, in one line."""
         return " | ".join(self.log()[-bytes_max:].split("\n")).strip()
 
     def log(self):
-        """All that it wrote to its standard error."""
+        """Its whole standard error."""
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
 
     def end(self):
-        """Asks its group to end, then makes it."""
+        """Terminate its group and close the pipes."""
         _living.pop(self, None)
         end_group(self.process)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -133,8 +134,8 @@ class Child:
 
 
 def end_group(process):
-    """Asks a process and all of its group to end, then makes them: what a program started does not
-    outlive it."""
+    """Send SIGTERM, then SIGKILL, to a process and all of its group, so that no child of a program
+    outlives it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None or number == signal.SIGKILL:
             try:
@@ -148,17 +149,17 @@ def end_group(process):
 
 
 def living():
-    """The children that live, in words: each with how long it has."""
+    """The living children, as text, each with its age."""
     now = time.monotonic()
     return [f"{child.name} ({now - began:.0f} s)" for child, began in list(_living.items())]
 
 
 def side_by_side(at_once, calls):
-    """Makes calls ({key: function}) some at a time; as each returns, (key, what it returned or why
-    it `Failed`).
+    """Make calls ({key: function}), `at_once` at a time. As each returns, yield (key, its result or
+    the `Failed`).
 
-    A fault of our own in one of them is told as a failure, too: it must not take what the others
-    found along. Whoever stops in between leaves the rest to end with their children.
+    A bug in one call is also reported as a failure: the results of the others must not be lost. If
+    the caller stops early, the calls that run end when their children do.
     """
     pool = concurrent.futures.ThreadPoolExecutor(max(1, at_once))
     try:
@@ -175,8 +176,8 @@ def side_by_side(at_once, calls):
 
 
 def run(argv, env, timeout_s, check=True):
-    """Runs a command to its end; (status, standard output, standard error). Who takes too long is
-    ended with all that it started: ncu, left alone, would leave its program on the GPU."""
+    """Run a command and return (status, standard output, standard error). On a timeout,
+    terminate it with all its children: ncu alone would leave its program on the GPU."""
     name = os.path.basename(argv[0])
     try:
         process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -198,13 +199,12 @@ def run(argv, env, timeout_s, check=True):
 
 
 def adopt_orphans():
-    """Processes that lose their parent below us become our children, so that none gets lost (Linux
-    3.4)."""
+    """Become the parent of descendants whose parent exits, so that none is lost (Linux 3.4)."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants():
-    """The ids of all that live below this process."""
+    """The ids of all living descendants of this process."""
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -222,8 +222,7 @@ def descendants():
 
 
 def end_descendants(grace_s=GRACE_S):
-    """Ends whatever lives below this process, for good: no child is started after it. How many had
-    to be."""
+    """Terminate all descendants of this process and refuse to start more. Return their number."""
     _is_over.set()
     left = descendants()
     count = len(left)
@@ -237,7 +236,7 @@ def end_descendants(grace_s=GRACE_S):
         while left and time.monotonic() < until:
             time.sleep(0.05)
             left = descendants()
-    while True:  # What we adopted and nobody waited for.
+    while True:  # Reap the adopted processes.
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 break

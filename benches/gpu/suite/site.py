@@ -1,8 +1,8 @@
-"""Where a part runs: the GPU of the environment, or a software GPU that is started for it; MPS;
-daemons; and the environment of a program in each of these.
+"""The site of a part: the GPU of the environment, or a software GPU started for the part; MPS;
+daemons; and the environment of a program with each of these.
 
-Settings of the machine are never changed. MPS is a control daemon of our own, in a folder of our
-own, which ends with us.
+Settings of the machine are never changed. MPS is a private control daemon in a private folder,
+stopped at the end of the part.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from .process import Child, Failed, run
 
 SUITE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(SUITE)
-# What would change what is measured, of the caller's environment.
+# Variables of the caller's environment that would change measurements.
 OF_THE_CALLER = ("LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
                  "CUDA_MPS_CLIENT_PRIORITY", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 START_S = 60.0
@@ -26,18 +26,18 @@ NO_TORCH = "PyTorch is not usable: "
 
 
 class Unusable(Exception):
-    """Nothing can be measured here; the text says why."""
+    """Nothing can be measured here. The text has the reason."""
 
 
 class Site:
-    """A GPU, and what is running for its sake. A context manager: everything ends with it."""
+    """A GPU, and the servers that run for it. A context manager: it stops all of them."""
 
     def __init__(self, programs, python, software=None):
         self.programs, self.python, self.model = programs, python, software
         self.stack = contextlib.ExitStack()
         self.mps_folder, self.no_mps = None, None
         self.servers, self.gpu, self.known_torch = {}, None, None
-        # The folder in which a part may have left what daemons go by (measured.py).
+        # The folder with the measurements that daemons read, if a part wrote any (measured.py).
         self.measured = None
 
     def __enter__(self):
@@ -63,22 +63,23 @@ class Site:
 
     @property
     def is_software(self):
-        """As the device itself says; before it was asked, as it was asked for."""
+        """Whether the device is a software GPU: by its UUID, or by --software-gpu until that is
+        read."""
         return self.gpu["software_gpu"] if self.gpu else self.model is not None
 
     def program(self, name):
-        """Where one of the built programs or libraries lies."""
+        """The path of a built program or library."""
         path = os.path.join(self.programs, name)
         if not os.path.exists(path):
             raise Unusable(f"no {name} in {self.programs}: benches/gpu/pack builds it")
         return path
 
     def path(self, name):
-        """In a folder that ends with the site."""
+        """A path in a folder that is removed with the site."""
         return os.path.join(self.folder, name)
 
     def driver_folder(self):
-        """The stand-ins for the driver and NVML under the names that programs look for."""
+        """Link the stand-ins for driver, NVML and runtime under the names that programs load."""
         os.mkdir(self.path("driver"))
         for name, library in (("libcuda.so.1", "libcuda.so"), ("libcuda.so", "libcuda.so"),
                               ("libnvidia-ml.so.1", "libnvidia_ml.so")):
@@ -89,8 +90,8 @@ class Site:
             os.symlink(self.program(library), self.path(os.path.join("runtime", name)))
 
     def server(self, sharing):
-        """The software GPU's device server for one way of sharing, started when it is first asked
-        for."""
+        """The socket of the software GPU's device server for a way of sharing. The first call
+        starts the server."""
         if sharing not in self.servers:
             socket = self.path(f"{sharing}.sock")
             argv = [self.program("softgpu-server"), "--socket", socket, "--device", self.model, "--sharing", sharing]
@@ -100,8 +101,8 @@ class Site:
         return self.servers[sharing]
 
     def env(self, sharing, wheel=False, **more):
-        """The environment of a program on this GPU. `wheel`: it is a framework's, with the CUDA
-        runtime."""
+        """The environment of a program on this GPU. `wheel`: the program is a framework's and loads
+        the CUDA runtime."""
         env = clean_env()
         if self.model:
             env["SOFTGPU_SOCKET"] = self.server(sharing)
@@ -112,18 +113,18 @@ class Site:
         elif sharing == "mps":
             env["CUDA_MPS_PIPE_DIRECTORY"] = self.mps()
         else:
-            # A driver that finds no control daemon where it looks does without.
+            # Without a control daemon in that folder, the driver works without MPS.
             env["CUDA_MPS_PIPE_DIRECTORY"] = self.path("no-mps")
         if self.gpu and not self.model:
             env["CUDA_VISIBLE_DEVICES"] = self.gpu["uuid"]
-        # Caches of frameworks end with us; the home stays, as packages may lie there.
+        # Caches of frameworks are removed at the end. HOME stays: it may contain packages.
         env["XDG_CACHE_HOME"] = self.folder
         env.update({name: str(value) for name, value in more.items()})
         return env
 
     def mps(self):
-        """The folder of the pipes of an MPS of our own, which is started when it is first asked
-        for; `Failed` with the reason."""
+        """The pipe folder of the private MPS. The first call starts it, or raises `Failed` with the
+        reason."""
         if self.no_mps:
             raise Failed(self.no_mps)
         if self.mps_folder is None:
@@ -145,8 +146,8 @@ class Site:
         env = clean_env() | {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder,
                              "CUDA_VISIBLE_DEVICES": self.gpu["uuid"]}
         with open(os.path.join(folder, "start.log"), "w") as log:
-            # It goes into the background with what it has for an output, so that must not be a pipe
-            # that we wait for.
+            # It becomes a background process and keeps its output open, so the output must not be a
+            # pipe that we read to its end.
             try:
                 done = subprocess.run([control, "-d"], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=START_S)
             except (OSError, subprocess.TimeoutExpired) as error:
@@ -154,7 +155,7 @@ class Site:
         if done.returncode != 0:
             raise Failed(f"nvidia-cuda-mps-control -d ended with {done.returncode}: {self.mps_log(folder)}")
         self.stack.callback(self.stop_mps, control, env)
-        # A server starts with its first client: one is tried, and the server must then be there.
+        # The server starts with its first client. Start one and check for the server.
         self.mps_folder = folder
         try:
             with Child(self.spinner("--seconds", "0.1"), self.env("mps")) as child:
@@ -181,7 +182,7 @@ class Site:
 
     @staticmethod
     def mps_log(folder):
-        """The last words of its logs."""
+        """The last lines of its logs."""
         words = []
         for name in ("start.log", "control.log", "server.log"):
             with contextlib.suppress(OSError), open(os.path.join(folder, name)) as log:
@@ -189,8 +190,8 @@ class Site:
         return " | ".join(words)[-300:]
 
     def sharings(self):
-        """The ways of sharing that can be had here, and why another cannot: (["timeslice", "mps"],
-        None)."""
+        """The ways of sharing that are possible here, and why another is not: (["timeslice",
+        "mps"], None)."""
         if self.model:
             return ["timeslice", "mps"], None
         try:
@@ -214,11 +215,11 @@ class Site:
         return [self.program(name), "--ptx", self.ptx(), *map(str, arguments)]
 
     def spinner(self, *arguments):
-        """That of the one that launches without pause."""
+        """The command line of the probe that launches without pause."""
         return self.probe("spinner", *arguments)
 
     def pillion(self, klass, argv, memory="unlimited", profile=None, more=()):
-        """The command line that runs another one as a job."""
+        """The command line that runs `argv` as a job."""
         command = [self.program("pillion"), "run", "--class", klass, "--memory", memory, "--require-daemon"]
         if profile:
             command += ["--profile", profile]
@@ -227,7 +228,7 @@ class Site:
 
     @contextlib.contextmanager
     def daemon(self, sharing, policy=""):
-        """A pilliond for this GPU; `policy` are lines of its `[policy]`."""
+        """Run a pilliond for this GPU; `policy` has the lines of its `[policy]`."""
         folder = tempfile.mkdtemp(dir=self.folder)
         socket, config = os.path.join(folder, "pillion.sock"), os.path.join(folder, "gpu.toml")
         with open(config, "w") as file:
@@ -241,15 +242,15 @@ class Site:
             yield Daemon(self, socket, env)
 
     def gpu_uuid(self, sharing):
-        """Of the software GPU each server has its own."""
+        """The device's UUID. Each server of the software GPU has another one."""
         if not self.model or sharing == "timeslice":
             return self.gpu["uuid"]
         _, said, _ = run([sys.executable, os.path.join(SUITE, "gpu.py")], self.env(sharing), 60)
         return json.loads(said)["uuid"]
 
     def torch(self):
-        """The version of PyTorch that programs have here; `Failed` if none, with the reason. Looked
-        for once."""
+        """The version of PyTorch that programs have here. Raise `Failed` with the reason if there
+        is none. Checked once."""
         if self.known_torch is None:
             try:
                 self.known_torch = self.look_for_torch()
@@ -260,14 +261,14 @@ class Site:
         return self.known_torch
 
     def look_for_torch(self):
-        """By a program that imports it and looks for a GPU."""
+        """Run a program that imports PyTorch and requires a GPU, and return the version."""
         words = "import torch; assert torch.cuda.is_available(), 'torch sees no GPU'; print(torch.__version__)"
         _, said, _ = run([self.python, "-c", words], self.env("timeslice", wheel=True), 180)
         return said.strip()
 
 
 def attending(site, daemon):
-    """A high-priority client that does nothing, so that best-effort launches need leases. A
+    """Start an idle high-priority client, so that best-effort launches need leases. Return the
     `Child`."""
     argv = site.pillion("high-priority", site.probe("pulse", "--us", 50))
     child = Child(argv, site.env("timeslice", PILLION_SOCKET=daemon.socket), "the idle high-priority client")
@@ -286,7 +287,7 @@ class Daemon:
         self.site, self.socket, self.env = site, socket, env
 
     def status(self):
-        """What it says of itself and its jobs."""
+        """Its entry of `pillion status --json`."""
         env = self.env | {"PILLION_SOCKET": self.socket}
         _, said, _ = run([self.site.program("pillion"), "status", "--json"], env, 30)
         for daemon in json.loads(said)["daemons"]:
@@ -295,8 +296,8 @@ class Daemon:
         raise Failed("the daemon does not answer")
 
     def job(self, child):
-        """The entry of the job that a child is: `pillion run` begins its id with its process id,
-        and becomes the program."""
+        """The entry of a child's job. `pillion run` starts the job's id with its process id, and
+        replaces itself by the program."""
         for job in self.status()["jobs"]:
             if job["job"].startswith(f"{child.pid}-"):
                 return job
@@ -304,7 +305,7 @@ class Daemon:
 
 
 def clean_env():
-    """The caller's environment without what would change what is measured."""
+    """The caller's environment without the variables that would change measurements."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("PILLION_", "SOFTGPU_")) and name not in OF_THE_CALLER}
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -312,7 +313,7 @@ def clean_env():
 
 
 def wait_for(is_so, child):
-    """Until a child has done something; `Failed` if it ends or takes too long."""
+    """Wait until `is_so()`. Raise `Failed` if the child exits or takes too long."""
     until = time.monotonic() + START_S
     while not is_so():
         if child.process.poll() is not None:

@@ -1,5 +1,5 @@
-"""When block priority counts as working, and the file about it.
-`python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs it."""
+"""When block priority counts as working, and the file about it. Run this with
+`python3 -m unittest discover benches/gpu/suite -t benches/gpu`."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ class Measured(unittest.TestCase):
         # Kernels of four waves of 1.25 ms, two in flight.
         for with_ms, expected in ((0.2, True), (1.3, True), (1.9, True), (2.1, False), (5.1, False), (9.6, False)):
             self.assertEqual(measured.works(0.1, 9.6, with_ms, 1.25)[0], expected, with_ms)
-        # Half of a short delay is not enough, nor is a wave's wait of which half was there before.
+        # A remaining wait within the limit is not enough if less than half of the wait is removed.
         self.assertFalse(measured.works(0.1, 3.0, 1.9, 1.25)[0])
 
     def test_nothing_follows_where_a_request_is_never_late(self):

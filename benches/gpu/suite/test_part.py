@@ -1,5 +1,4 @@
-"""How a part's document comes to be, how children end, and that the budgets are what README.md
-says."""
+"""When a part's document is written, how children end, and that README.md has the budgets."""
 
 import argparse
 import importlib.machinery
@@ -18,7 +17,7 @@ FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Site:
-    """A GPU that nobody has."""
+    """A GPU that does not exist."""
 
     is_software, gpu = False, {"name": "none"}
 
@@ -28,7 +27,7 @@ def options(path=None, **more):
 
 
 def program(name):
-    """A file of the suite that is no module by its name."""
+    """Load a file of the suite whose name has no `.py` as a module."""
     loader = importlib.machinery.SourceFileLoader(name, os.path.join(FOLDER, name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     loader.exec_module(module)
@@ -85,7 +84,7 @@ class Budgets(unittest.TestCase):
         for left_s in (total, total / 2, total * 1.2):
             given = self.run.share_of(parts, options(), left_s)
             self.assertAlmostEqual(given, BUDGETS_S[parts[0]][1] * left_s / total)
-        # Parts that take all they are given end when the time does.
+        # Parts that use all of their time end exactly at the deadline.
         left_s = 300.0
         for index in range(len(parts)):
             left_s -= self.run.share_of(parts[index:], options(), left_s)
@@ -96,7 +95,7 @@ class Budgets(unittest.TestCase):
 
 class Children(unittest.TestCase):
     def test_who_takes_too_long_is_ended_with_what_it_started(self):
-        # A busy machine may not come to the script's second word in three seconds.
+        # On a busy machine three seconds may be too short for the script to start its child.
         for limit_s in (3, 60):
             with tempfile.NamedTemporaryFile("r") as file:
                 script = f"sleep 1000 & echo $! > {file.name}; wait"
@@ -126,7 +125,7 @@ class Children(unittest.TestCase):
 
 
 def is_alive(pid):
-    """Whether a process lives: one that has ended and was not waited for does not."""
+    """Whether a process lives. A zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"

@@ -1,5 +1,5 @@
-"""What the suite computes. `python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs
-it."""
+"""The suite's statistics. Run this with
+`python3 -m unittest discover benches/gpu/suite -t benches/gpu`."""
 
 import random
 import unittest
@@ -27,14 +27,14 @@ class Stats(unittest.TestCase):
         self.assertIsNone(stats.holds(None, 1))
 
     def test_runs_of_the_same_that_differ_are_alike(self):
-        """What `harmless` judges of a program that is not the same to the bit, with as many runs as
-        it then makes. One false alarm in a hundred runs at most, however many values a run has; one
-        of a hundred times the noise is found."""
+        """`harmless` judges programs so whose results are not bitwise equal, with as many runs. At
+        most one false alarm in a hundred runs, however many values a run has; a run with a hundred
+        times the noise is found."""
         draw, trials = random.Random(7), 1000
         for values, runs in ((1, 5), (1, 6), (6, 5), (21, 6)):
             def run(width=1e-6):
                 error, told = 0.0, []
-                for _ in range(values):  # Of a training: it goes on from what it has.
+                for _ in range(values):  # As in a training, errors accumulate.
                     error += draw.gauss(0, width)
                     told.append(5.0 + error)
                 return told

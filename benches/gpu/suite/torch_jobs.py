@@ -1,5 +1,4 @@
-"""PyTorch programs as jobs: which there are, and how one is started without Pillion or in a
-class."""
+"""PyTorch programs as jobs: the list, and starting one without Pillion or in a class."""
 
 import json
 import os
@@ -8,8 +7,8 @@ from .process import Child
 from .site import ROOT
 
 NET = os.path.join(ROOT, "programs", "net.py")
-# High-priority inference and best-effort training; a pair is one of each. Batches are what services
-# and trainings use.
+# High-priority inference and best-effort training; a pair is one of each. Batch sizes are those of
+# real services and trainings.
 INFERENCES = (
     {"name": "resnet50-inference", "network": "resnet50", "task": "infer", "batch": 4},
     {"name": "bert-inference", "network": "bert", "task": "infer", "batch": 2},
@@ -21,8 +20,7 @@ TRAININGS = (
 
 
 def pairs(part):
-    """High-priority and best-effort jobs that share a GPU: the first only where it must be
-    quick."""
+    """Pairs of high-priority and best-effort jobs that share a GPU: with --quick only the first."""
     every = [(hp, be) for hp in INFERENCES for be in TRAININGS]
     return [(sized(part, hp), sized(part, be)) for hp, be in (every[:1] if part.quick else every)]
 
@@ -36,20 +34,20 @@ def pair_jobs(part):
 
 
 def sized(part, job):
-    """At the size that fits: on a software GPU, whose kernels run on the host's time, tiny."""
+    """The job at its size: tiny on a software GPU, whose kernels take the host's time."""
     if part.site.is_software:
         return {**job, "size": "tiny", "batch": 2, "network": "mlp" if job["network"] == "resnet50" else job["network"]}
     return {**job, "size": "full"}
 
 
 def order(seconds, **more):
-    """The line that has a program of these work for so long, its options otherwise as it was
-    started."""
+    """The line that makes a running program work for `seconds`, with `more` of its options
+    changed."""
     return json.dumps({"seconds": seconds, **{name: value for name, value in more.items() if value is not None}})
 
 
 def arguments(job, **more):
-    """Of the program for a job."""
+    """The command-line arguments of the program for a job."""
     fields = {name: value for name, value in {**job, **more}.items() if name != "name" and value is not None}
     words = []
     for name, value in fields.items():
@@ -58,14 +56,14 @@ def arguments(job, **more):
 
 
 def start(site, job, sharing, daemon, klass, name, env=None, argv=None, profile=None, asks=(), **more):
-    """The program as a `Child`: by itself where `klass` is None, else as a job of that name under
-    Pillion, `asks` further options of `pillion run`."""
+    """Start the program as a `Child`: without Pillion if `klass` is None, else as a job in that
+    class. `asks` are further options of `pillion run`."""
     argv = argv or [site.python, NET, *arguments(job, **more)]
     variables = dict(env or {})
     if klass:
         argv = site.pillion(klass, argv, profile=profile, more=asks)
         variables["PILLION_SOCKET"] = daemon.socket
-    # What one run has compiled the next one would not compile.
+    # Separate caches: a run would not compile kernels that an earlier run has compiled.
     for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR"):
         variables.setdefault(cache, site.path(f"cache-{name}"))
     return Child(argv, site.env(sharing, wheel=True, **variables), name)

@@ -139,7 +139,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
         .finished(&PARTS.join(","), "out", &["--budget", "600"])
         .expect_success();
     assert!(
-        ended.output.contains("SOFTWARE GPU: a model's word"),
+        ended.output.contains("SOFTWARE GPU: results are modelled"),
         "{ended:#?}"
     );
     assert_eq!(
