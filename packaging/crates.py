@@ -1,10 +1,10 @@
-"""Prints the crates that are linked into shipped programs, with their licences and the texts of
-these.
+"""Prints the crates that are linked into shipped programs, with their licences and the licences'
+texts.
 
     packaging/crates.py TARGET PACKAGE…
 
-Licences such as MIT's ask that their text goes along with programs. Only normal dependencies count:
-what builds or tests a program is not in it.
+Licences such as MIT require that their text is distributed with programs. Only normal dependencies
+count: crates for building or testing are not in a program.
 """
 
 import json
@@ -16,7 +16,7 @@ TEXTS = ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")
 
 
 def linked(metadata, names):
-    """The packages below those of these names, theirs included, by id."""
+    """Returns the packages with these names and all packages that they link."""
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     found = {}
@@ -33,7 +33,7 @@ def linked(metadata, names):
 
 
 def texts(package):
-    """What lies beside a crate's manifest of its licences."""
+    """Returns the texts of the licence files beside a crate's manifest."""
     folder = Path(package["manifest_path"]).parent
     files = [path for path in sorted(folder.iterdir()) if path.name.upper().startswith(TEXTS) and path.is_file()]
     return [path.read_text(errors="replace").strip() for path in files]

@@ -2,9 +2,9 @@
 
     packaging/wheel.py VERSION TREE FOLDER
 
-TREE is what packaging/files describes. Commands become scripts of the environment; libraries, programs that commands
-start, and manual pages are its data. pip and uv put those where the commands look for them: `../lib/pillion` from the
-folder of the scripts. The wheel has no Python in it.
+packaging/files describes TREE. Commands become scripts of the environment; libraries, programs that
+commands start, and manual pages are its data. pip and uv install data where the commands look for
+it: `../lib/pillion` relative to the folder of the scripts. The wheel contains no Python.
 """
 
 import base64
@@ -15,7 +15,7 @@ import time
 import zipfile
 from pathlib import Path
 
-# What of a system's folders is in a wheel, and below which of its folders.
+# The system's folders that a wheel has, and their places in the wheel.
 PLACES = {"usr/bin": "scripts", "usr/lib/pillion": "data/lib/pillion", "usr/share/man": "data/share/man"}
 
 METADATA = """\
@@ -41,7 +41,7 @@ Root-Is-Purelib: false
 
 
 class Wheel:
-    """A zip file, and a record of what is in it."""
+    """A zip file, and a record of its contents."""
 
     def __init__(self, path):
         self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
@@ -64,7 +64,7 @@ class Wheel:
 
 def main():
     version, tree, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    # The older name of the same platform, for a pip before 20.3.
+    # The second is the older name of the same platform, for pip before 20.3.
     tags = ["manylinux_2_17_x86_64", "manylinux2014_x86_64"]
     wheel = Wheel(folder / f"pillion-{version}-py3-none-{'.'.join(tags)}.whl")
     for source, place in PLACES.items():
