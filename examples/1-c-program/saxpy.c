@@ -1,8 +1,9 @@
 /* y = a x + y on the GPU, through the CUDA driver API.
  *
- * Written from the public API so that no CUDA toolkit is needed to compile it: with one, include
- * <cuda.h> instead of the declarations below. The module is a text of the software GPU, which has
- * `saxpy` in every such module. On an NVIDIA GPU put PTX or a cubin there. */
+ * The declarations below follow the public API, so that the program compiles without a CUDA
+ * toolkit; with a toolkit, include <cuda.h> instead. The module is a text for the software GPU,
+ * which has the kernel `saxpy` in every such module. On an NVIDIA GPU load PTX or a cubin
+ * instead. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@ typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream;
 
-/* Finds an entry point of the driver, as every program that does not link with it has to. */
+/* Finds an entry point of the driver, for a program that does not link with the driver. */
 static void *entry_point(const char *name) {
     static void *driver;
     if (!driver) driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -30,7 +31,7 @@ static void check(const char *call, int result) {
     exit(1);
 }
 
-/* CALL(cuInit, (unsigned), 0) finds, calls and checks. */
+/* CALL(cuInit, (unsigned), 0) finds cuInit, calls it with 0, and checks the result. */
 #define CALL(name, parameters, ...) check(#name, ((int (*) parameters)entry_point(#name))(__VA_ARGS__))
 
 enum { N = 1 << 16 };

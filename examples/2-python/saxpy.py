@@ -1,6 +1,7 @@
 """y = a x + y on the GPU, through NVIDIA's cuda-bindings (pip install cuda-bindings numpy).
 
-The module is a text of the software GPU, which has `saxpy` in every such module. On an NVIDIA GPU put PTX or a cubin there.
+The module is a text for the software GPU, which has the kernel `saxpy` in every such module. On an
+NVIDIA GPU load PTX or a cubin instead.
 """
 
 import sys
@@ -10,7 +11,7 @@ from cuda.bindings import driver
 
 
 def call(function, *arguments):
-    """Calls the driver; what it returned besides success."""
+    """Calls the driver and returns its values without the result code."""
     result, *values = function(*arguments)
     if result != driver.CUresult.CUDA_SUCCESS:
         sys.exit(f"{function.__name__}: {result.name}")
@@ -33,7 +34,7 @@ on_y = call(driver.cuMemAlloc, y.nbytes)
 call(driver.cuMemcpyHtoD, on_x, x.ctypes.data, x.nbytes)
 call(driver.cuMemcpyHtoD, on_y, y.ctypes.data, y.nbytes)
 
-# Each parameter as an array of one, and the addresses of these.
+# Each parameter as an array with one element, and the addresses of these arrays.
 parameters = [np.array([value], dtype=kind) for value, kind in (
     (a, np.float32), (int(on_x), np.uint64), (int(on_y), np.uint64), (N, np.uint32))]
 addresses = np.array([parameter.ctypes.data for parameter in parameters], dtype=np.uint64)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What `pillion run` does, by hand: the library, the class, and nothing else.
+# Does by hand what `pillion run` does: sets the library and the class, and nothing else.
 #
 #   examples/3-by-hand/preload.sh COMMAND…
 #
-# PILLION_CLASS chooses the class (default: best-effort), PILLION_BIN the folder of the library
-# (default: target/release beside this script; an installation has it in /usr/lib/pillion).
+# PILLION_CLASS chooses the class (default: best-effort). PILLION_BIN names the folder of the
+# library (default: target/release of this repository; an installation has it in /usr/lib/pillion).
 set -euo pipefail
 library=${PILLION_BIN:-$(cd "$(dirname "$0")/../../target/release" && pwd)}/libpillion.so
 export LD_PRELOAD=$library

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Serves and trains beside each other on one GPU: serving is high-priority, training best-effort.
+# Serves and trains on one GPU at the same time: serving is high-priority, training best-effort.
 #
 #   examples/6-pytorch/pair.sh PYTHON [REQUESTS]
 #
 # PYTHON is an interpreter that has PyTorch. PILLION_BIN is the folder of the programs (default:
-# target/release beside this folder).
+# target/release of this repository).
 set -euo pipefail
 if [ $# -eq 0 ]; then
   sed -n '2,7s/^# \{0,1\}//p' "$0"

@@ -1,11 +1,13 @@
-"""Answers requests with a small network, one after the other, and prints how long they took.
+"""Answers requests with a small network, one after the other, and prints their median latency.
 
     serve.py [REQUESTS [PER_SECOND]]
 
-Without PER_SECOND each request begins when the last one has been answered. An NVTX range named `request` encloses each
-request: profilers show it, and `pillion run --request-range request` holds its latency to a target.
+Without PER_SECOND each request begins when the previous one is answered. An NVTX range named
+`request` encloses each request: profilers show it, and `pillion run --request-range request` holds
+its latency to a target.
 
-On the software GPU the network computes nothing: the time is the model's, the answers are meaningless.
+On the software GPU the network computes nothing: times come from the device model, and answers are
+meaningless.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Trains a small network until it is told to stop (SIGTERM or Ctrl-C), and says how far it came.
+"""Trains a small network until SIGTERM or Ctrl-C.
 
-On the software GPU the network computes nothing: it launches what it would launch, and learns nothing.
+On the software GPU the network computes nothing: it launches the same kernels, but learns nothing.
 """
 
 import signal

@@ -1,15 +1,16 @@
-"""Says when requests begin and end, to Pillion's library if it is in the process; else nothing
-happens.
+"""Marks when requests begin and end, for Pillion's library. Without the library nothing happens.
 
     import pillion_marks
 
     with pillion_marks.request(arrived_ns=received_ns, kind=0, batch=8):
         answer = model(batch).cpu()
 
-Times are ns of CLOCK_MONOTONIC, as time.monotonic_ns() gives them on Linux. The functions and their
-rules are those of include/pillion.h. As a program ([BATCHES [EVERY_US]]) it works on requests of
-its own, of which one arrives every so many microseconds, in the batches that are wanted, and says
-how many of these were marked.
+Times are ns of CLOCK_MONOTONIC, which time.monotonic_ns() returns on Linux. The functions and their
+rules are those of include/pillion.h.
+
+Run as a program ([BATCHES [EVERY_US]]), it makes its own requests: one arrives every EVERY_US
+microseconds. It works on them in the batches that the daemon wants, and prints how many batches
+were marked.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ class _Api(ctypes.Structure):
         ("iteration", ctypes.CFUNCTYPE(ctypes.c_int)),
         ("batch_range", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)),
         ("batch_wanted", ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)),
-        # It would call Python from a thread of the library: ask batch_wanted before each batch
+        # This would call Python from a thread of the library. Call batch_wanted before each batch
         # instead.
         ("on_batch", ctypes.c_void_p),
     ]
@@ -48,7 +49,7 @@ def _find():
 
 
 def _has(name):
-    """Whether the library has that function: an older one's table ends before it."""
+    """Whether the library has that function. The table of an older library ends before it."""
     field = getattr(_Api, name)
     return bool(_api) and _api.size >= field.offset + field.size
 
@@ -58,10 +59,9 @@ _api = _find()
 
 @contextlib.contextmanager
 def request(arrived_ns=0, kind=0, batch=0):
-    """A request from here to the end of the block; one that an exception leaves is given up.
+    """Marks a request from here to the end of the block; an exception cancels it.
 
-    Gives its number, 0 where there are none (no library, no high-priority job, no CUDA context
-    yet).
+    Yields the request's number, or 0 without a library, a high-priority job or a CUDA context.
     """
     number = _api.begin(arrived_ns, kind, batch) if _has("begin") else 0
     try:
@@ -75,29 +75,29 @@ def request(arrived_ns=0, kind=0, batch=0):
 
 
 def slo(kind, ns, per_mille=990):
-    """Requests of a kind are to take at most so many ns, per_mille of 1000 of them; whether that
-    was taken."""
+    """Sets a target: of 1000 requests of a kind, per_mille take at most ns. Returns whether it was
+    accepted."""
     return _has("slo") and _api.slo(kind, ns, per_mille) == 0
 
 
 def iteration():
-    """The program has made an iteration (a training step); whether that was counted."""
+    """Counts an iteration, such as a training step. Returns whether it was counted."""
     return _has("iteration") and _api.iteration() == 0
 
 
 def batch_range(kind, least, most, step=1):
-    """Requests of a kind can be worked on in batches of least, least + step and so on up to most;
-    whether that was taken."""
+    """States that requests of a kind can be worked on in batches of least, least + step and so on
+    up to most. Returns whether this was accepted."""
     return _has("batch_range") and _api.batch_range(kind, least, most, step) == 0
 
 
 def batch_wanted(kind, current):
-    """The batch that Pillion wants of a kind; current where it wants none. To be asked before each
-    batch."""
+    """Returns the batch that Pillion wants for a kind, or current if it wants none. Call this
+    before each batch."""
     return _api.batch_wanted(kind, current) if _has("batch_wanted") else current
 
 
-# The words that a request clears.
+# 32-bit words that a request clears.
 _WORDS = 1 << 17
 
 
@@ -116,8 +116,8 @@ def _main(batches=50, every_us=1000):
     call("cuCtxSetCurrent", context)
     least, most, step, batch = 2, 8, 2, 4
     call("cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(4 * most * _WORDS))
-    # Half a second from the arrival on, within which the daemon may choose the batch (its [tuner],
-    # pillion run --slo 500ms).
+    # The target is half a second from the arrival. Within it the daemon may choose the batch, if it
+    # has a section [tuner] and the job a target in ms (pillion run --slo 500ms).
     slo(0, 500_000_000)
     batch_range(0, least, most, step)
     marked = 0
@@ -125,7 +125,7 @@ def _main(batches=50, every_us=1000):
     first_ns = time.monotonic_ns()
     for _ in range(batches):
         batch = batch_wanted(0, batch)
-        # It is worked on once the last request of it has arrived.
+        # Work on a batch begins once its last request has arrived.
         last_ns = first_ns + (batch - 1) * every_ns
         while (left_ns := last_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)

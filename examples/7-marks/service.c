@@ -1,12 +1,12 @@
-/* A service that says when its requests begin and end, and in which batches it can work on them
- * (include/pillion.h).
+/* A service that marks when its requests begin and end, and states in which batches it can work on
+ * them (include/pillion.h).
  *
  * Without Pillion's library in the process the calls do nothing and the program runs the same. A
- * request arrives every EVERY_US microseconds; a batch of them is the clearing of a part of a
- * buffer on the GPU. The driver is called as in ../1-c-program/saxpy.c.
+ * request arrives every EVERY_US microseconds. For each batch of requests the service clears a part
+ * of a buffer on the GPU. ../1-c-program/saxpy.c explains the calls of the driver.
  *
- *     cc -I include -o /tmp/service examples/7-marks/service.c -ldl /tmp/service [BATCHES
- *     [EVERY_US]] */
+ *     cc -I include -o /tmp/service examples/7-marks/service.c -ldl
+ *     /tmp/service [BATCHES [EVERY_US]] */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void wait_until(uint64_t ns) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &then, NULL) != 0) {}
 }
 
-/* The words that a request clears, and the batches that the service can take. */
+/* The 32-bit words that a request clears, and the batches that the service can take. */
 enum { WORDS = 1 << 17, LEAST = 2, MOST = 8, STEP = 2, FIRST = 4 };
 
 int main(int argc, char **argv) {
@@ -63,16 +63,16 @@ int main(int argc, char **argv) {
     CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice), &context, 0, device);
     CALL(cuMemAlloc_v2, (CUdeviceptr *, size_t), &buffer, MOST * WORDS * sizeof(uint32_t));
 
-    /* 99 of 100 requests of kind 0 are to take at most half a second from their arrival. Within
-     * that the daemon may choose the batch, where it has a section [tuner] and the job a target in
-     * ms (pillion run --slo 500ms). */
+    /* The target: 99 of 100 requests of kind 0 take at most half a second from their arrival.
+     * Within it the daemon may choose the batch, if it has a section [tuner] and the job a target
+     * in ms (pillion run --slo 500ms). */
     pillion_slo(0, 500000000, 990);
     pillion_batch_range(0, LEAST, MOST, STEP);
     unsigned long marked = 0;
     uint32_t batch = FIRST;
     uint64_t first_ns = now_ns();
     for (unsigned long i = 0; i < batches; i++) {
-        /* What is wanted, or the batch of before. It is worked on once the last request of it has
+        /* The wanted batch, or the previous one. Work on it begins once its last request has
          * arrived. */
         batch = pillion_batch_wanted(0, batch);
         uint64_t last_ns = first_ns + (batch - 1) * every_ns;
