@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Counts the kernels of an nsys SQLite export without the importer, for the tests.
 
-Usage: count_nsys.py EXPORT FOLDER_OF_occupancy_reference.py    writes a JSON list, one object per kernel and shape
+Usage: count_nsys.py EXPORT FOLDER_OF_occupancy_reference.py
+
+Writes a JSON list, one object per kernel and shape.
 """
 import json
 import sqlite3

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Counts the kernels of a PyTorch trace without the importer, for the tests.
 
-Usage: count_trace.py TRACE FOLDER_OF_occupancy_reference.py    writes a JSON list, one object per kernel and shape
+Usage: count_trace.py TRACE FOLDER_OF_occupancy_reference.py
+
+Writes a JSON list, one object per kernel and shape.
 """
 import gzip
 import json

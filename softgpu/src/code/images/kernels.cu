@@ -1,5 +1,5 @@
-// What the images beside this file were compiled from, by NVRTC and nvFatbin 13.5 (see
-// ../tests.rs). Never run.
+// The source of the images beside this file, compiled by NVRTC and nvFatbin 13.5 (see ../tests.rs).
+// It never runs.
 template <typename T> __global__ void scale(T *x, T a, int n, double d) {
     __shared__ T s[64];
     s[threadIdx.x % 64] = x[threadIdx.x];
