@@ -1,6 +1,6 @@
 // Native [LIBRARY [asked]]: a Java program. With a library it uses CUDA through it, else only
-// threads and a child of Java's own. `asked`: it has work in flight, says "ready", and waits for
-// SIGTERM or SIGINT, at which Java calls its hook.
+// threads and a child process of Java's. `asked`: it has work in flight, prints "ready", and waits
+// for SIGTERM or SIGINT, at which Java runs its shutdown hook.
 public class Native {
     static native long useCuda();
     static native void leaveInFlight();

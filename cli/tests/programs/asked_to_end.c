@@ -1,26 +1,23 @@
-/* asked_to_end HOW WHERE: says "ready", and waits for SIGTERM or SIGINT.
+/* asked_to_end HOW WHERE: prints "ready", and waits for SIGTERM or SIGINT.
  *
- *   HOW    default | ignored | handler (set by signal) | siginfo (on a stack of its own, prints
- *   what it was given) |
- *          signalfd | sigwait (the signals are blocked, and taken by that) | late (a handler that
- *          is set and taken back while CUDA is in use)
+ *   HOW    default | ignored | handler (set by signal) | siginfo (on its own stack, prints the
+ *          signal's origin) | signalfd | sigwait (the signals are blocked, and taken by that) |
+ *          late (handlers are set and removed while CUDA is in use)
  *   WHERE  idle | launching (one kernel after another without waiting for them) | held (the same,
- *   each of which may have to wait) |
- *          synchronising | capturing | contexts (makes and ends them), with work in flight in all
- *          of them
+ *          each of which may have to wait) | synchronising | capturing | contexts (makes and
+ *          destroys them), with work in flight in all of them
  *
  * Two kernels are in flight at first, each for LASTING_NS of the environment (30 ms).
  *
- * Whoever handles or takes it asks the program to finish: it launches once more, checks the result
- * and exits with 7. What is ignored is outlived: the program finishes when its standard input ends.
- * */
+ * A handled or taken signal asks the program to finish: it launches once more, checks the result
+ * and exits with 7. After an ignored signal the program finishes when its standard input ends. */
 #include "graph_min.h"
 #include <sys/signalfd.h>
 
-/* Of what libc has for it, some is old. */
+/* Some of libc's functions for signals are deprecated. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-/* libc's own, which the kernel gives back to whoever has set anything. */
+/* A flag that libc adds. The kernel returns it to every program that has set a handler. */
 #define SA_RESTORER 0x04000000u
 
 static volatile sig_atomic_t is_asked;
@@ -59,7 +56,7 @@ static void set_info_handler(void) {
     sigaction(SIGINT, &action, NULL);
 }
 
-/* Of those that are blocked. */
+/* The blocked signals. */
 static sigset_t taken;
 static int taken_from = -1;
 
@@ -81,7 +78,7 @@ static void say_taken(int signal, pid_t sender) {
     is_asked = 1;
 }
 
-/* Takes a signal that waits, if there is one. */
+/* Takes a pending signal, if there is one. */
 static void take(const char *how) {
     const struct timespec no_time = {0, 0};
     struct signalfd_siginfo from_fd;
@@ -104,8 +101,8 @@ static const char *name(void (*found)(int)) {
     return found == SIG_DFL ? "default" : found == SIG_IGN ? "ignored" : found == SIG_ERR ? "error" : "handled";
 }
 
-/* Sets and takes back by every function that libc has for it, and prints what each says of what it
- * found. */
+/* Sets and restores the disposition by each of libc's functions, and prints the previous
+ * disposition that each returns. */
 static void change_and_restore(int number) {
     struct sigaction own = {.sa_handler = SIG_DFL, .sa_flags = SA_RESTART}, found;
     print_disposition("first", number);
@@ -134,7 +131,7 @@ int main(int argc, char **argv) {
     CUstream stream;
     char image[256];
     const char *lasting_ns = getenv("LASTING_NS");
-    /* A test that runs in a shell's background has inherited that it is ignored. */
+    /* A shell's background job inherits SIGINT as ignored. */
     signal(SIGINT, SIG_DFL);
     if (!strcmp(how, "handler")) signal(SIGTERM, handle), signal(SIGINT, handle);
     if (!strcmp(how, "siginfo")) set_info_handler();
@@ -156,7 +153,7 @@ int main(int argc, char **argv) {
     say("ready");
     while (!is_asked && !is_told_to_end()) {
         if (!strcmp(where, "launching")) {
-            /* Not so many that a stream has soon no room for them. */
+            /* Few enough that the stream does not become full soon. */
             for (int i = 0; i < 10; i++) work_launch(&work, NULL);
             poll(NULL, 0, 10);
         } else if (!strcmp(where, "synchronising")) {

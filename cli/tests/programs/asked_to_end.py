@@ -1,16 +1,15 @@
-"""asked_to_end.py HOW WHERE: uses CUDA through ctypes, says "ready", and waits for SIGTERM or
+"""asked_to_end.py HOW WHERE: uses CUDA through ctypes, prints "ready", and waits for SIGTERM or
 SIGINT.
 
-HOW    default (Python's own: SIGTERM kills, SIGINT is KeyboardInterrupt) |
-       handler (a Python function for both) | caught (KeyboardInterrupt is)
-       elastic PROGRAM: as torchrun's agent it has no CUDA, but two workers (PROGRAM default WHERE),
-       to whom it passes the signal on; then it says how they ended
-       loader: a program that has imported PyTorch and has no CUDA; for each place that it reads,
-       with a LASTING_NS, it makes a process that takes batches from a DataLoader with two workers,
-       and says how that ended
-WHERE  idle | launching (one kernel after another without waiting for them) |
-       held (the same, each of which may have to wait) | synchronising | capturing, with work in
-       flight in all of them
+HOW    default (Python's own: SIGTERM kills, SIGINT is KeyboardInterrupt) | handler (a Python
+       function for both) | caught (the program catches KeyboardInterrupt)
+       elastic PROGRAM: an agent like torchrun's, without CUDA but with two workers (PROGRAM default
+       WHERE); it passes the signal on to them, then prints how they ended
+       loader: a program that has imported PyTorch and has no CUDA; for each line "WHERE LASTING_NS"
+       it starts a process that takes batches from a DataLoader with two workers, and prints how
+       that process ended
+WHERE  idle | launching (one kernel after another without waiting for them) | held (the same, each
+       of which may have to wait) | synchronising | capturing, with work in flight in all of them
 
 Two kernels are in flight at first, each for LASTING_NS of the environment (30 ms).
 """
@@ -59,7 +58,7 @@ class Work:
         check(self.driver.cuCtxSynchronize())
 
     def begin(self, where):
-        """Leaves work in flight."""
+        """Launches work and does not wait for it."""
         self.launch(self.lasting)
         self.launch(self.lasting)
         if where == "capturing":
@@ -67,7 +66,7 @@ class Work:
             self.launch(self.lasting, self.stream)
 
     def go_on(self, where):
-        """One round of what it does until it is asked to end."""
+        """Runs one round, until the program is asked to exit."""
         if where in ("idle", "capturing"):
             time.sleep(0.001)
             return
@@ -75,7 +74,7 @@ class Work:
             self.launch(self.lasting)
             self.synchronise()
             return
-        # Not so many that a stream has soon no room for them.
+        # Few enough that the stream does not become full soon.
         self.launch(self.brief)
         time.sleep(0.02 if where == "held" else 0.001)
 
@@ -112,7 +111,7 @@ def use_cuda(how, where):
 
 
 class Asked(Exception):
-    """As torchrun's SignalException."""
+    """Like torchrun's SignalException."""
 
 
 def is_any_running(workers):
@@ -133,9 +132,9 @@ def be_agent(program, where):
         for worker in workers:
             assert worker.stdout.readline() == b"ready\n"
         print("ready", flush=True)
-        # It looks now and then, as torchrun's does: Python begins no wait anew for a signal that
-        # came just before it. While it looks no signal is let in: a handler that raises between
-        # taking the lock of subprocess and its `try` leaves it locked.
+        # A poll in intervals, as in torchrun: Python does not restart a wait for a signal that
+        # arrived just before it. Signals are blocked during each poll: a handler that raises
+        # between the acquisition of subprocess's lock and its `try` would leave the lock held.
         while is_any_running(workers):
             time.sleep(0.005)
         print("nobody asked", flush=True)
@@ -147,7 +146,7 @@ def be_agent(program, where):
 
 
 class Slow:
-    """A dataset that has always more, and takes its time."""
+    """A slow dataset without end."""
 
     def __len__(self):
         return 1 << 30
@@ -158,7 +157,8 @@ class Slow:
 
 
 def ask_again(told):
-    """Python drops what is raised while it takes an object down, such as KeyboardInterrupt."""
+    """Sends SIGINT again: Python drops exceptions that are raised in a destructor, such as
+    KeyboardInterrupt."""
     if told.exc_type is KeyboardInterrupt:
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -171,7 +171,8 @@ def load_batches(where, lasting_ns):
     sys.unraisablehook = ask_again
     work = Work(lasting_ns)
     batches = iter(DataLoader(Slow(), batch_size=2, num_workers=2))
-    # Of each worker one: what has not begun when its parent dies takes the next one for its parent.
+    # One batch of each worker. A worker that has not started yet when its parent dies takes the
+    # next process for its parent.
     next(batches), next(batches)
     work.begin(where)
     workers = [worker.pid for worker in batches._workers]
@@ -189,7 +190,7 @@ def make_loaders():
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            # As any program: what it does not catch ends it.
+            # As in any program, an exception that is not caught ends the process.
             try:
                 load_batches(*line.split())
             except KeyboardInterrupt:
@@ -202,7 +203,7 @@ def make_loaders():
 
 
 def main():
-    # A test that runs in a shell's background has inherited that it is ignored.
+    # A shell's background job inherits SIGINT as ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     how = sys.argv[1]
     if how == "elastic":

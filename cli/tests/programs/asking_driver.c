@@ -1,5 +1,5 @@
-/* A driver whose cuInit looks its own entry points up, as WSL's and newer ones do, and calls what
- * it finds. */
+/* A driver whose cuInit looks up its own entry points, as WSL's and newer drivers do, and calls
+ * them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

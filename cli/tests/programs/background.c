@@ -1,6 +1,6 @@
-/* background REPORT: goes into the background as daemons do (two forks, a new session, no standard
- * descriptors, another folder), uses CUDA there, and writes what it asked for to the file REPORT.
- * The first process ends at once with 4. */
+/* background REPORT: becomes a daemon as usual (two forks, a new session, no standard descriptors,
+ * another folder), uses CUDA, and writes its requests to the file REPORT. The first process exits
+ * at once with 4. */
 #include "cuda_min.h"
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-/* A library that stands before cuBLAS' product, counts, and asks for the next definition, as
+/* A library that precedes cuBLAS's product, counts calls, and calls the next definition, as
  * interposers do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

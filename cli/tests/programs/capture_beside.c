@@ -1,6 +1,6 @@
 /* capture_beside CAPTURES: one thread captures again and again, in every mode, while another
- * launches work that runs. Then captures that are voided, ended by another thread, and left to a
- * stream that is destroyed; work goes on after. */
+ * launches work that runs. Then captures are invalidated, ended by another thread, and left to a
+ * stream that is destroyed; work continues after each. */
 #include "graph_min.h"
 
 static struct work work;
@@ -45,19 +45,19 @@ int main(int argc, char **argv) {
     }
     atomic_store(&is_over, 1);
     pthread_join(thread, NULL);
-    /* Voided. */
+    /* Invalidated. */
     CHECK(cuStreamBeginCapture_v2(stream, GLOBAL));
     if (cu.StreamSynchronize(stream) != 900 || cuStreamEndCapture(stream, &graph) != 901) return WRONG_RESULT;
     /* Ended by another thread. */
     CHECK(cuStreamBeginCapture_v2(stream, RELAXED));
     if (pthread_create(&thread, NULL, end_it, stream) != 0) return 3;
     pthread_join(thread, NULL);
-    /* Gone with its stream. */
+    /* Ended with its stream. */
     CHECK(cu.StreamCreate(&doomed, 1));
     CHECK(cuStreamBeginCapture_v2(doomed, THREAD_LOCAL));
     CHECK(cuStreamDestroy_v2(doomed));
     say("captured");
-    /* Never synchronised: only Pillion's own events can tell that this is done. */
+    /* Without a synchronisation only Pillion's own events show that this work is done. */
     for (int i = 0; i < 100; i++) work_launch(&work, stream);
     say("launched");
     wait_until_told_to_end();

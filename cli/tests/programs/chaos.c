@@ -1,25 +1,24 @@
-/* chaos WHAT: works until standard input ends, has whatever a job can have while it does, and
- * checks its results: the first wrong one ends it with 92, the first failed call with 90.
+/* chaos WHAT: works until standard input ends, with every object that a job can have, and checks
+ * its results. It exits with 92 after a wrong result, and with 90 after a failed call.
  *
  *   hp    one request after the other with a pause between them: a graph whose first and last node
- *   record events, so that
- *         "request NS at NS" is its time on the device from when that had it, whatever the host was
- *         kept by, and when its end was seen (CLOCK_MONOTONIC)
- *   be    rounds of allocations, launches on two streams, a graph, an event that is waited for;
- *   captured anew every eighth hold PIECES WHAT  takes so many pieces of 16 MiB or what its quota
- *   leaves, has a graph, a capture that is not ended, and work in
- *         flight, says "holding", and does this until it is ended: nothing | launch (one kernel
- *         after the other, each of which may have to wait) | storm (many before it waits) | memory
- *         (takes and gives back, and asks for more than it gets) | capture (graphs, one after the
- *         other) | copy (both ways) */
+ *         record events. Prints "request NS at NS": the request's time on the device, which does
+ *         not include delays of the host, and when the program saw its end (CLOCK_MONOTONIC)
+ *   be    rounds of allocations, launches on two streams, a graph (captured again every eighth
+ *         round), and a wait for an event
+ *   hold PIECES WHAT  allocates PIECES pieces of 16 MiB, or as many as its quota allows, has a
+ *         graph, an open capture and work in flight, prints "holding", and does WHAT until it is
+ *         terminated: nothing; launch: one kernel after the other, each of which may have to wait;
+ *         storm: many before it waits; memory: allocates and frees, and asks for more than it gets;
+ *         capture: graphs, one after the other; copy: both ways */
 #include "graph_min.h"
 
 CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
 CUresult cuEventElapsedTime(float *, CUevent, CUevent);
 CUresult cuEventDestroy_v2(CUevent);
 
-/* A request is twenty times the first, all SMs busy; a best-effort kernel takes as long and fills
- * the device, too. */
+/* A request takes 20 * 100 us, with all SMs busy. A best-effort kernel takes 100 us, and fills the
+ * device, too. */
 #define IMAGE \
     "softgpu-module 1\nkernel step block_ns=100000 regs=32 shared=0 compute=0.8 bandwidth=0.2\n" \
     "kernel chew block_ns=100000 regs=32 shared=0 compute=0.2 bandwidth=0.8\n" \
@@ -40,7 +39,8 @@ static void open_all(struct work *work) {
     CHECK(cu.ModuleGetFunction(&lasting, work->module, "lasting"));
 }
 
-/* Steps and one kernel that computes, between two marks if there are any. */
+/* Captures a graph of `kernels` kernels and one that computes, between two events if `marks` has
+ * any. */
 static CUgraphExec graph_of(struct work *work, CUstream stream, CUfunction kernel, int kernels, CUevent *marks) {
     CUgraph graph;
     CUgraphExec exec;
@@ -58,7 +58,7 @@ static CUgraphExec graph_of(struct work *work, CUstream stream, CUfunction kerne
     return exec;
 }
 
-/* The graph has one kernel that raises y. */
+/* Launches a graph, which has one kernel that raises y. */
 static void launch_once(struct work *work, CUgraphExec exec, CUstream stream) {
     CHECK(cuGraphLaunch(exec, stream));
     atomic_fetch_add(&asked_graphs.graph_launches, 1);
@@ -116,7 +116,7 @@ static void train(struct work *work) {
 #define COPY_BYTES (4 * MIB)
 #define STORM 64
 
-/* What a process does that has everything. */
+/* The state of a process of the mode `hold`. */
 struct busy {
     struct work *work;
     const char *what;
@@ -128,7 +128,7 @@ static void storm(struct work *work, CUstream *streams) {
     for (int i = 0; i < 2; i++) CHECK(cu.StreamSynchronize(streams[i]));
 }
 
-/* In the order of the stream: to give back at once would wait for all work. */
+/* In stream order: a synchronous free would wait for all work. */
 static void take_and_give_back(CUstream stream) {
     CUdeviceptr taken[3], none;
     for (int i = 0; i < 3; i++) CHECK(cuMemAllocAsync(&taken[i], 2 * MIB, stream));
@@ -177,7 +177,7 @@ static void hold(struct work *work, unsigned long pieces, const char *what) {
     while (blocks < pieces && (result = cu.MemAlloc(&taken, 16 * MIB)) == 0) blocks++;
     if (result != 0 && result != OUT_OF_MEMORY) exit(CUDA_FAILED);
     launch_once(work, exec, a);
-    /* It outlasts every test, as this process does not. */
+    /* This kernel runs longer than any test; the process is terminated before. */
     launch(lasting, 1, a, NULL);
     CHECK(cuStreamBeginCapture_v2(b, THREAD_LOCAL));
     record_launch(work, b);

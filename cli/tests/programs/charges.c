@@ -1,13 +1,15 @@
-/* charges MODE: takes and gives back device memory in ways of its own, and says "look" before each
+/* charges MODE: allocates and frees device memory in unusual ways, and prints "look" before each
  * line that it reads.
  *
- *   variable  a module's variable, found twice, and gone with the module green     memory that is
- *   allocated in a green context, which ends before it is freed contexts  the last context of the
- *   device ends, and another comes capture   memory that captures ask for which come to nothing:
- *   voided, left to a stream that is destroyed, thrown away free      what is free goes down by
- *   what is taken and up again by the same, in every way to take it; says "host" and results exec
- *   holds 700 MiB and becomes the same program with the mode "again" again     allocates 700 MiB,
- *   says "granted" or "refused" */
+ *   variable  a module's variable, found twice; the module's unload frees it
+ *   green     memory that is allocated in a green context, which ends before the memory is freed
+ *   contexts  the last context of the device ends, and another is made
+ *   capture   memory allocations in captures without effect: invalidated, in a destroyed graph, and
+ *             in a destroyed stream
+ *   free      free memory falls by each allocation and rises by the same at its free, for every
+ *             kind of allocation; prints "host" and results
+ *   exec      holds 700 MiB and replaces itself by the same program in mode "again"
+ *   again     allocates 700 MiB, prints "granted" or "refused" */
 #include "cuda_mem.h"
 
 #define MIB ((size_t)1 << 20)
@@ -100,7 +102,7 @@ static void capture(void) {
     for (int round = 0; round < 3; round++) {
         CHECK(cuStreamBeginCapture_v2(stream, 0));
         CHECK(cuMemAllocAsync(&address, 64 * MIB, stream));
-        /* Not permitted in a capture, which it voids. */
+        /* A capture does not permit this call, which invalidates it. */
         EXPECT(900, cuStreamSynchronize(stream));
         EXPECT(901, cuStreamEndCapture(stream, &graph));
         SHOW(free_bytes() == before);
@@ -148,8 +150,8 @@ static void give_back(struct taken *taken, int way) {
     CHECK(cuCtxSynchronize());
 }
 
-/* Memory of the host, however it is asked for, is none of the device's: the driver is asked when
- * the device is full, too. */
+/* Host memory of every kind does not count as device memory: requests reach the driver even when
+ * the device is full. */
 static void ask_for_hosts(void) {
     printf("host");
     for (unsigned type = 2; type <= 4; type++) {

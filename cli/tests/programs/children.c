@@ -1,13 +1,14 @@
 /* children WHEN COUNT: COUNT children, made in every way in turn: fork, vfork, posix_spawn, clone,
  * each with and without calls of the driver in the child.
  *
- *   before   the parent has not touched CUDA: children of fork and clone may use it as they like
- *   after    the parent uses CUDA on 16 threads meanwhile: children get the driver's error chain
- *   each child forks the next, COUNT deep; only the last one uses CUDA first    the child is forked
- *   while another thread makes the very first call of this process; 60 s at most
+ *   before   the parent has not used CUDA: children of fork and clone may use it without limits
+ *   after    the parent uses CUDA on 16 threads meanwhile: children get the driver's error
+ *   chain    each child forks the next, COUNT deep; only the last one uses CUDA
+ *   first    the child is forked while another thread makes the first call of this process; 60 s at
+ *            most
  *
- * Children end by exit, with all that is registered there, or by _exit. The parent says when one
- * has: on a slow machine a hundred of them take minutes. */
+ * Children end by exit, which runs all registered functions, or by _exit. The parent prints a line
+ * after each: on a slow machine a hundred of them take minutes. */
 #include "cuda_min.h"
 #include <spawn.h>
 #include <sys/syscall.h>
@@ -24,7 +25,7 @@ static int wait_for(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* As fork, but nobody that has asked to be told of forks is told. */
+/* Like fork, but without calls of the fork handlers. */
 static pid_t clone_silently(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL); }
 
 static void use_cuda(void) {
@@ -34,7 +35,7 @@ static void use_cuda(void) {
     work_check(&own);
 }
 
-/* In a child of a process that uses CUDA: every call has one answer, and it is an error. */
+/* Runs in a child of a process that uses CUDA: every call must return the same error. */
 static int errors_of_child(void) {
     CUdeviceptr memory;
     float a = 1;
@@ -108,7 +109,7 @@ static int chain(int left) {
         say_asked();
         return 0;
     }
-    /* A call that fails, but counts as a first one. */
+    /* A call that fails, but counts as a first call. */
     cu.MemFree(0);
     pid_t next = fork();
     if (next == 0) exit(chain(left - 1));
@@ -121,7 +122,7 @@ static void *first_call(void *unused) {
     return NULL;
 }
 
-/* In a process of its own, since it can be tried only once in each. */
+/* In a new process, because each process has only one first call. */
 static int fork_at_first_call(int spins) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, first_call, NULL) != 0) return 3;

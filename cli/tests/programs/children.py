@@ -1,5 +1,5 @@
-"""children: uses CUDA through ctypes in children started in each of Python's ways, and plain
-children beside them."""
+"""Uses CUDA through ctypes in children started in each of Python's ways, and starts plain children,
+too."""
 import ctypes
 import multiprocessing
 import subprocess

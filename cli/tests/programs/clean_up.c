@@ -1,7 +1,7 @@
 /* clean_up kill | killpg | raise | kill-inside | raise-inside | return [BLOCK_NS]: leaves work in
- * flight, and on SIGTERM cleans up in a handler and ends: by the same signal, for which it sets the
- * default again and which it sends to itself or to its group, or by returning from main. "inside":
- * the signal may come again while it is handled, and meets a thread that waits for the GPU. */
+ * flight. On SIGTERM its handler cleans up and ends the program: it restores the default and sends
+ * the same signal to the process or its group, or main returns. "inside": the signal may arrive
+ * again while it is handled, and interrupts a thread that waits for the GPU. */
 #include "cuda_min.h"
 #include <poll.h>
 

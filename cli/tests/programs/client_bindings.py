@@ -1,4 +1,4 @@
-"""cuda-bindings: the driver API as it is, with a kernel of the software GPU that computes."""
+"""cuda-bindings: the driver API, with a kernel of the software GPU that computes."""
 import ctypes
 
 import numpy as np
@@ -30,7 +30,7 @@ checked(cu.cuStreamSynchronize(stream))
 result = np.zeros_like(y)
 checked(cu.cuMemcpyDtoH(result.ctypes.data, there_y, result.nbytes))
 print("right:", bool((result == 1 + LAUNCHES * x).all()))
-# Errors are what the driver says.
+# Errors are the driver's own.
 print(cu.cuModuleGetFunction(module, b"nothing")[0].name, cu.cuMemFree(cu.CUdeviceptr(64))[0].name)
 checked(cu.cuMemFree(there_x))
 checked(cu.cuMemFree(there_y))

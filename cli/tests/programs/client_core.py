@@ -1,4 +1,4 @@
-"""cuda.core and NVRTC: compiles, launches and copies. Its kernel computes nothing on the software
+"""cuda.core and NVRTC: compiles, launches and copies. The kernel computes nothing on the software
 GPU."""
 import numpy as np
 from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
@@ -33,9 +33,9 @@ for _ in range(LAUNCHES):
     launch(stream, LaunchConfig(grid=4, block=256), kernel, memory, np.float32(2), np.int32(N))
 memory.copy_to(back, stream=stream)
 stream.sync()
-# The kernel computed nothing: what came back is what was sent.
+# The kernel computed nothing: the returned data is the sent data.
 print("as sent:", bool((np.from_dlpack(back).view(np.float32) == sent).all()))
 memory.close(stream)
 stream.close()
-# Its copies are cuMemcpyAsync, which does not say in which direction.
+# cuda.core copies by cuMemcpyAsync, which does not state a direction.
 print(f"launches={LAUNCHES} copied_bytes={2 * bytes_}")

@@ -1,4 +1,4 @@
-"""numba-cuda: compiles with NVVM, launches and copies. Its kernel computes nothing on the software
+"""numba-cuda: compiles with NVVM, launches and copies. The kernel computes nothing on the software
 GPU."""
 import warnings
 
@@ -26,6 +26,6 @@ for _ in range(4):
 stream.synchronize()
 cuda.synchronize()
 registers = next(iter(double.get_regs_per_thread().values()))
-# The kernel computed nothing: what came back is what was sent.
+# The kernel computed nothing: the returned data is the sent data.
 print("registers:", registers > 0, "as sent:", bool((memory.copy_to_host() == sent).all()))
 print(f"launches={LAUNCHES} copied_h2d_bytes={sent.nbytes} copied_d2h_bytes={sent.nbytes}")

@@ -1,4 +1,4 @@
-/* Modules, libraries and launches on several devices of the driver API, beside what cuda_min.h has;
+/* Modules, libraries and launches on several devices of the driver API, in addition to cuda_min.h;
  * found by dlsym. */
 #ifndef CODE_H
 #define CODE_H

@@ -1,8 +1,10 @@
 /* confine WHAT COMMAND…: runs a command under a filter for system calls.
  *
- *   container   what the usual default profile of container engines denies, as far as it is denied
- *   to root, too strict      that, and newer or rarer calls that a careful profile may not know
- *   no-sockets  no socket can be made no-threads  no thread can be made */
+ *   container   denies the calls that the usual default profile of container engines denies to
+ *               root, too
+ *   strict      the same, and newer or rarer calls that a strict profile may not know
+ *   no-sockets  no socket can be made
+ *   no-threads  no thread can be made */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -57,7 +59,7 @@ static void deny(const int *calls, size_t count, unsigned error) {
 int main(int argc, char **argv) {
     if (argc < 3) return 125;
     const char *what = argv[1];
-    /* glibc uses clone where clone3 is not known, whose flags a filter can see. */
+    /* Without clone3 glibc uses clone, whose flags a filter can read. */
     const int clone3[] = {435}, sockets[] = {SYS_socket};
     load(offsetof(struct seccomp_data, nr));
     deny(clone3, 1, ENOSYS);

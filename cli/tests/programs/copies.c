@@ -1,5 +1,4 @@
-/* copies BYTES: copies so many bytes to the device, one time after the other, until standard input
- * ends. */
+/* copies BYTES: copies so many bytes to the device, again and again, until standard input ends. */
 #include "cuda_min.h"
 
 int main(int argc, char **argv) {

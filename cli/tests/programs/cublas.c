@@ -1,6 +1,6 @@
-/* A library that calls itself cuBLAS and launches a kernel for each product. Its first HIDDEN_CALLS
- * products reach the driver by libc's own dlsym, which no preload sees; the others as any
- * library's. */
+/* A library with cuBLAS's name that launches a kernel for each product. Its first HIDDEN_CALLS
+ * products find the driver by libc's own dlsym, which no preload sees; later ones as any library
+ * does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The memory part of the CUDA driver API that the test programs use, declared from its public
- * documentation, and what a program counts of it by itself. */
+ * documentation, and the program's own counts of it. */
 #pragma once
 
 #include <stdint.h>
@@ -240,7 +240,7 @@ FORMS_SET(8, unsigned char)
 FORMS_SET(16, unsigned short)
 FORMS_SET(32, unsigned)
 
-/* What this program asked for, to be compared with what Pillion and the device counted. */
+/* The program's requests, to be compared with the counts of Pillion and of the device. */
 static struct {
     unsigned long allocations, allocated_bytes, frees, host_bytes, copies, h2d_bytes, d2h_bytes, other_bytes, set_bytes;
 } asked;
@@ -274,7 +274,7 @@ static struct {
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500,
        ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, NOT_SUPPORTED = 801 };
 
-/* Calls that count. */
+/* Calls that are counted. */
 #define ALLOC(call, size) do { CHECK(call); asked.allocations++; asked.allocated_bytes += (size); } while (0)
 #define PIN(call, size) do { CHECK(call); asked.host_bytes += (size); } while (0)
 #define FREE(call) do { CHECK(call); asked.frees++; } while (0)
@@ -299,7 +299,7 @@ static inline CUcontext start_context(void) {
     return context;
 }
 
-/* Bytes that differ from each other and from run to run of a buffer. */
+/* Fills a buffer with a pattern that differs from byte to byte and between seeds. */
 static inline void pattern(unsigned char *to, size_t bytes, unsigned seed) {
     for (size_t i = 0; i < bytes; i++) to[i] = (unsigned char)((i * 7 + seed) % 251);
 }

@@ -1,15 +1,15 @@
-/* The part of the CUDA driver API that the test programs use, and a piece of work whose result is
- * known.
+/* The part of the CUDA driver API that the test programs use, and work with a known result.
  *
  * Written from the public API, so that no CUDA toolkit is needed. Every function is called through
- * `cu`, which is filled by one of the *doors*: ways in which real programs find the driver's entry
- * points.
+ * `cu`, which one of the *doors* fills. Doors are the ways in which real programs find the driver's
+ * entry points:
  *
- *   linked      the program is linked with -lcuda (compiled with -DLINKED) dlsym       dlopen and
- *   dlsym, as cuBLASLt does proc        dlsym of cuGetProcAddress_v2, which is asked for
- *   cuGetProcAddress and that for the rest, as cudart does own         dlsym of what the calling
- *   library's own scope has, which is linked with the driver dlsym-ptsz, proc-ptsz   the same for
- *   the per-thread default stream */
+ *   linked     the program is linked with -lcuda (compiled with -DLINKED)
+ *   dlsym      dlopen and dlsym, as cuBLASLt does
+ *   proc       as cudart does: dlsym finds cuGetProcAddress_v2, which returns cuGetProcAddress,
+ *              which returns the rest
+ *   own        dlsym in the scope of the calling library, which is linked with the driver
+ *   dlsym-ptsz, proc-ptsz   the same for the per-thread default stream */
 #ifndef CUDA_MIN_H
 #define CUDA_MIN_H
 
@@ -53,7 +53,7 @@ typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream;
 #define FIELD(name, symbol, per_thread, linked, parameters) CUresult(*name) parameters;
 static struct { CUDA_FUNCTIONS(FIELD) } cu;
 
-/* What this program asked for, to be compared with what Pillion and the device counted. */
+/* The program's requests, to be compared with the counts of Pillion and of the device. */
 static struct { atomic_ulong launches, h2d_bytes, d2h_bytes; } asked;
 
 #define NOT_CUDA 91
@@ -87,7 +87,7 @@ static void *found(void *address, const char *symbol) {
     return address;
 }
 
-/* The name without version and stream flavour, as cuGetProcAddress takes it. */
+/* The name without version and kind of default stream, as cuGetProcAddress expects it. */
 static const char *api(const char *symbol, char *name) {
     strcpy(name, symbol);
     char *version = strstr(name, "_v2");
@@ -142,7 +142,7 @@ static inline void to_host(void *to, CUdeviceptr from, size_t bytes) {
 /* Small whole numbers, so that every sum below is exact. */
 #define ELEMENTS 4096
 
-/* A context and a vector y that each saxpy raises by x. */
+/* A context and a vector y; each saxpy adds x to it. */
 struct work {
     CUcontext context;
     CUmodule module;
@@ -151,7 +151,7 @@ struct work {
     atomic_ulong raised;
 };
 
-/* Fills the current context, which is `work`'s. */
+/* Fills `work` for the current context. */
 static inline void work_fill(struct work *work, const char *image) {
     CHECK(cu.ModuleLoadData(&work->module, image));
     CHECK(cu.ModuleGetFunction(&work->saxpy, work->module, "saxpy"));
@@ -182,7 +182,7 @@ static inline void work_launch(struct work *work, CUstream stream) {
     atomic_fetch_add(&work->raised, 1);
 }
 
-/* Whether each launch took effect exactly once. */
+/* Checks that each launch took effect exactly once. */
 static inline void work_check(struct work *work) {
     float host[ELEMENTS];
     CHECK(cu.CtxSynchronize());
@@ -208,8 +208,7 @@ static inline void say(const char *word) {
     fflush(stdout);
 }
 
-/* Whether the test closes our standard input, which is how it ends us, within so many milliseconds.
- * */
+/* Whether the test closes our standard input within so many milliseconds; that means: exit. */
 static inline int is_told_to_end_within(int ms) {
     struct pollfd in = {.fd = 0, .events = POLLIN};
     char byte;

@@ -1,7 +1,7 @@
-/* A library that calls itself cuDNN: each call says what it was given and answers with a number of
- * its own. A convolution launches a kernel, a backend's execution two. Descriptors are lists: type,
- * count of dimensions, dimensions. With HIDDEN in the environment launches reach the driver by
- * libc's own dlsym, which no preload sees. */
+/* A library with cuDNN's name: each call prints its arguments and returns its own number. A
+ * convolution launches a kernel, a backend's execution two. Descriptors are lists: type, count of
+ * dimensions, dimensions. With HIDDEN in the environment launches find the driver by libc's own
+ * dlsym, which no preload sees. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

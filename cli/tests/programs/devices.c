@@ -1,12 +1,12 @@
-/* devices HOW LAUNCHES: one process on two devices. Prints what it asked of each.
+/* devices HOW LAUNCHES: one process on two devices. Prints its requests to each.
  *
  *   both      one thread: the context on device 1 is made while one on device 0 is current; streams
- *   are used and waited
- *             for whichever device is current
+ *             are used and waited for, whichever device is current
  *   threads   a thread for each device, at the same time, on default and created streams; their
- *   contexts are made at once one       device 1 first, then device 0 steady    both devices in
- *   rounds of ten, each in a thread of its own that prints "round 0" or "round 1", until standard
- *             input ends */
+ *             contexts are made concurrently
+ *   one       device 1 first, then device 0
+ *   steady    both devices in rounds of ten, each in its own thread, which prints "round 0" or
+ *             "round 1", until standard input ends */
 #include "cuda_min.h"
 
 #define DEVICES 2
@@ -27,7 +27,7 @@ static unsigned long launches_each;
 static pthread_barrier_t barrier;
 static atomic_int is_over;
 
-/* The copies of `work` are counted for the device on which they were made. */
+/* Counts the copies of `work` for the device on which they were made. */
 static void counted_open(int device) {
     struct work *work = &on[device].work;
     CHECK(cu.CtxCreate(&work->context, 0, device));
@@ -40,7 +40,7 @@ static void counted_launch(int device, CUstream stream) {
     on[device].launches++;
 }
 
-/* The per-thread default stream of the current context. */
+/* Launches on the per-thread default stream of the current context. */
 static void per_thread_launch(int device) {
     struct work *work = &on[device].work;
     float a = 1;
@@ -72,7 +72,7 @@ static void both(void) {
             counted_launch(device, NULL);
             per_thread_launch(device);
             CHECK(cuEventRecord(events[device], streams[device]));
-            /* The objects say which device is meant. */
+            /* The objects determine the device. */
             CHECK(cu.CtxSetCurrent(on[1 - device].work.context));
             CHECK(cuEventSynchronize(events[device]));
             CHECK(cu.StreamSynchronize(streams[device]));

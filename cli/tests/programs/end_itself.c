@@ -1,11 +1,11 @@
-/* end_itself: a second thread sends SIGTERM to the process with work in flight; if it comes back,
- * it says so. */
+/* end_itself: a second thread sends SIGTERM to the process with work in flight, and prints a line
+ * if it survives. */
 #include "cuda_min.h"
 
 static atomic_int is_created;
 
-/* Not while pthread_create has all signals blocked in the first thread: the kernel then lets even
- * the first process of a PID namespace die of it. */
+/* Waits until pthread_create is done, which blocks all signals in the first thread: the kernel
+ * would then let even the first process of a PID namespace die of the signal. */
 static void *end(void *unused) {
     (void)unused;
     while (!atomic_load(&is_created)) usleep(1000);

@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     if (strcmp(how, "hup") == 0) raise(SIGHUP);
     if (strcmp(how, "usr1") == 0) raise(SIGUSR1);
     if (strcmp(how, "pipe") == 0) raise(SIGPIPE);
-    /* The next of the chain, in this very process. */
+    /* Runs the next program of the chain in this process. */
     if (strcmp(how, "exec") == 0 && argc > 2) {
         argv[1] = argv[0];
         execv("/proc/self/exe", argv + 1);

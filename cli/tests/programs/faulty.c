@@ -1,6 +1,6 @@
-/* faulty: at each line of standard input launches a kernel and waits for it, and says what that
- * came to, until the input ends. What a driver answers is no reason to end. With an argument it
- * ignores SIGTERM. */
+/* faulty: for each line of standard input launches a kernel, waits for it and prints the result,
+ * until the input ends. No result of the driver ends the program. With an argument it ignores
+ * SIGTERM. */
 #include <signal.h>
 
 #include "cuda_min.h"

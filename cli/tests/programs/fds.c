@@ -1,5 +1,5 @@
-/* fds REPORT DESCRIPTOR…: closes these descriptors, uses CUDA, and writes to the file REPORT what
- * each of the first three is then. */
+/* fds REPORT DESCRIPTOR…: closes these descriptors, uses CUDA, and writes to the file REPORT the
+ * state of each of the first three, and its requests. */
 #include "cuda_min.h"
 #include <errno.h>
 #include <fcntl.h>

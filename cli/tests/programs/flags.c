@@ -1,11 +1,13 @@
-/* flags HOW: what holds while a handler of SIGTERM runs, with work in flight: everything that the
- * kernel says of it, and nothing of anybody else's. It handles the signal twice at most, once on
- * top of the other where that is let in.
+/* flags HOW: the state of the process while a handler of SIGTERM runs, with work in flight: it must
+ * be the kernel's usual state, without traces of Pillion. The program handles the signal at most
+ * twice; the second runs on top of the first if the flags allow that.
  *
- *   plain | mask (SIGUSR1 in sa_mask) | nodefer | restart (a read goes on) | resethand (the second
- *   time is the default's) context   where the thread was, with which registers, mask and stack,
- *   and that it goes on with what the handler puts there queued    the program sends it to itself
- *   with a value */
+ *   plain | mask (SIGUSR1 in sa_mask) | nodefer | restart (a read continues) | resethand (the
+ *   second
+ *   signal gets the default action)
+ *   context   the thread's position, registers, mask and stack at the signal; it continues with the
+ *             values that the handler sets
+ *   queued    the program sends the signal to itself with a value */
 #include "cuda_min.h"
 #include <errno.h>
 #include <sys/ucontext.h>
@@ -71,7 +73,7 @@ static void say_disposition(int number) {
     say_set(", masks", &now.sa_mask);
 }
 
-/* Where the thread was, and where it goes on. */
+/* Prints where the thread was, and sets a register and the mask that it continues with. */
 static void say_context(ucontext_t *context) {
     char here;
     Dl_info found = {0}, own = {0};
@@ -113,8 +115,8 @@ static void handle(int number, siginfo_t *info, void *context) {
 
 static volatile sig_atomic_t is_spinning;
 
-/* Another thread says that it is there: on the way there from what says so it would be somewhere
- * else. */
+/* Prints "ready" from another thread: if the spinning thread printed it, the signal could arrive
+ * before the thread is back in its loop. */
 static void *tell(void *unused) {
     (void)unused;
     while (!is_spinning) {}
@@ -122,8 +124,8 @@ static void *tell(void *unused) {
     return NULL;
 }
 
-/* Stays in the program, with a known number in a register, until the handler has put another there.
- * */
+/* Stays in the program with a known value in a register, until the handler changes that
+ * register. */
 static void spin(void) {
     char here;
     in_main = (uintptr_t)&here;

@@ -1,5 +1,4 @@
-/* forks before|after: a child that uses CUDA although its parent has not (yet) touched it, or one
- * whose parent has. */
+/* forks before|after: a child that uses CUDA, whose parent has not used it yet, or has. */
 #include "cuda_min.h"
 
 static int wait_for(pid_t child) {
@@ -28,8 +27,8 @@ static int before(void) {
     return 0;
 }
 
-/* What a child of a process that has touched CUDA gets is the driver's affair: its own error, and
- * no crash. */
+/* The driver decides the result in a child of a process that has used CUDA: its own error, and no
+ * crash. */
 static int after(void) {
     struct work work;
     work_open(&work, PLAIN_IMAGE);
@@ -51,7 +50,7 @@ static int after(void) {
         for (int j = 0; j < 10; j++) work_launch(&work, NULL);
         printf("child ended with %d\n", wait_for(child));
     }
-    /* Another program in the child, as subprocess.run starts it. */
+    /* The child starts another program, as subprocess.run does. */
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {

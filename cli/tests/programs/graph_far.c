@@ -1,4 +1,4 @@
-/* graph_far: a graph that is instantiated and updated while a context on device 1 is current, and
+/* graph_far: a graph is instantiated and updated while a context on device 1 is current, and
  * launched on a stream of device 0. */
 #include "graph_min.h"
 

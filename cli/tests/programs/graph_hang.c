@@ -1,6 +1,7 @@
-/* graph_hang BLOCK_NS KERNELS STEPS: launches one graph of kernels that last for BLOCK_NS and never
- * synchronises. STEPS are done before, each a letter: u updates the executable from a graph of one
- * kernel less and back, d leaves one kernel out, c makes them a child graph. */
+/* graph_hang BLOCK_NS KERNELS STEPS: launches one graph of kernels that run for BLOCK_NS and never
+ * synchronises. STEPS happen before the launch, each a letter: u updates the executable from a
+ * graph with one kernel less and back, d leaves one kernel out, c puts the kernels into a child
+ * graph. */
 #include "graph_min.h"
 
 static CUgraph chain(CUfunction hang, int kernels, CUgraphNode *last) {

@@ -1,5 +1,5 @@
-/* Graphs, captures and host functions of the CUDA driver API, and a graph whose result is known.
- * For linked programs. */
+/* Graphs, captures and host functions of the CUDA driver API, and a graph with a known result. For
+ * linked programs. */
 #ifndef GRAPH_MIN_H
 #define GRAPH_MIN_H
 
@@ -46,10 +46,10 @@ CUresult cuStreamAddCallback(CUstream, void (*)(CUstream, CUresult, void *), voi
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
-/* What is asked for besides what `asked` counts. */
+/* Requests that `asked` does not count. */
 static struct { atomic_ulong graph_launches, graph_kernels, captured, host_calls; } asked_graphs;
 
-/* A launch that is recorded and does not run. */
+/* Records a launch, which does not run. */
 static inline void record_launch(struct work *work, CUstream stream) {
     float a = 1;
     unsigned n = ELEMENTS;
@@ -58,7 +58,7 @@ static inline void record_launch(struct work *work, CUstream stream) {
     atomic_fetch_add(&asked_graphs.captured, 1);
 }
 
-/* A graph of this many kernels, each of which raises y by x. */
+/* Launches a graph of that many kernels, each of which adds x to y. */
 static inline void launch_graph(struct work *work, CUgraphExec exec, unsigned kernels, CUstream stream) {
     CHECK(cuGraphLaunch(exec, stream));
     atomic_fetch_add(&asked_graphs.graph_launches, 1);

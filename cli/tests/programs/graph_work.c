@@ -41,7 +41,7 @@ static void fork_and_join(struct work *work, CUstream a, CUstream b) {
     CHECK(cuStreamEndCapture(a, &graph));
     CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < 5; i++) {
-        /* The capture's other stream is an ordinary one again. */
+        /* The capture's second stream is an ordinary stream again. */
         launch_graph(work, exec, 4, b);
         work_launch(work, b);
     }
@@ -86,7 +86,7 @@ static void changes(struct work *work, CUstream stream) {
     CHECK(cuGraphExecChildGraphNodeSetParams(exec, child, clone));
     launch_graph(work, exec, 2, stream);
     atomic_fetch_add(&work->raised, 1);
-    /* A graph launched in a capture is part of the new one. */
+    /* A graph that is launched in a capture becomes part of the new graph. */
     CUgraphExec whole;
     CUgraph both;
     CHECK(cuStreamBeginCapture_v2(stream, THREAD_LOCAL));
@@ -113,7 +113,7 @@ static void memory(struct work *work, CUstream stream) {
     CHECK(cuGraphAddKernelNode_v2(&raise, graph, &allocate, 1, &params));
     CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     launch_graph(work, exec, 1, stream);
-    /* What a graph has allocated is freed as any memory. */
+    /* Memory that a graph has allocated can be freed like any other. */
     CHECK(cuMemFreeAsync(wanted.address, stream));
     CHECK(cuGraphExecDestroy(exec));
     CHECK(cuGraphAddMemFreeNode(&free_it, graph, &raise, 1, wanted.address));
@@ -122,7 +122,7 @@ static void memory(struct work *work, CUstream stream) {
     CHECK(cu.StreamSynchronize(stream));
     CHECK(cuGraphExecDestroy(exec));
     CHECK(cuGraphDestroy(graph));
-    /* A capture that allocates and is voided leaves nothing behind. */
+    /* An invalidated capture with an allocation leaves nothing behind. */
     CHECK(cuStreamBeginCapture_v2(stream, GLOBAL));
     CHECK(cuMemAllocAsync(&taken, 1 << 20, stream));
     if (cu.StreamSynchronize(stream) != 900 || cuStreamEndCapture(stream, &graph) != 901) exit(WRONG_RESULT);

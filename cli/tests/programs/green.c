@@ -1,9 +1,10 @@
-/* green: two green contexts of one device, in each a stream and the default stream.
+/* green: two green contexts of one device, each with a stream and the default stream.
  *
- *   counts   launches on all of them, with events between, and checks the result ends     launches
- *   ten kernels of 5 ms and destroys the green context while they run. Says "ended" and stays.
+ *   counts   launches on all of them, with events between, and checks the result
+ *   ends     launches ten kernels of 5 ms and destroys the green context while they run, prints
+ *            "ended" and stays
  *   steady   rounds of ten launches on a green context's stream, "round" after each, until standard
- *   input ends */
+ *            input ends */
 #include "cuda_min.h"
 
 #define NON_BLOCKING 1
@@ -87,7 +88,7 @@ static void make_greens(void) {
     }
 }
 
-/* What work_open does, in the primary context. */
+/* Like work_open, in the primary context. */
 static void open_in_primary(struct work *work) {
     CHECK(cuDevicePrimaryCtxRetain(&work->context, 0));
     CHECK(cu.CtxSetCurrent(work->context));
@@ -101,7 +102,7 @@ static void counts(struct work *work) {
         for (int i = 0; i < 2; i++) {
             CHECK(cu.CtxSetCurrent(contexts[i]));
             work_launch(work, streams[i]);
-            /* saxpy reads and writes: what follows on other streams waits. */
+            /* saxpy reads and writes, so the launches of other streams wait. */
             CHECK(cuGreenCtxRecordEvent(greens[i], event));
             CHECK(cuEventSynchronize(event));
             work_launch(work, NULL);

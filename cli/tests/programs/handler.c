@@ -1,4 +1,4 @@
-/* handler: launches until SIGUSR1 was handled, then checks the result. */
+/* handler: launches until SIGUSR1 is handled, then checks the result. */
 #include "cuda_min.h"
 
 static volatile sig_atomic_t is_handled;

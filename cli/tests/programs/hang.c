@@ -1,8 +1,8 @@
-/* hang BLOCK_NS LAUNCHES [late | exits]: launches kernels of one block that last for BLOCK_NS and
- * never synchronises. Its main thread has a small stack for signals with nothing behind it, as
- * every thread of a Rust program has. late: it has none, and another thread sets a handler for
- * SIGTERM once the program is told to end, which says what it was given and ends with 7. exits: it
- * has a handler for SIGTERM, after which it returns 7 from main. */
+/* hang BLOCK_NS LAUNCHES [late | exits]: launches kernels of one block that run for BLOCK_NS and
+ * never synchronises. Its main thread has a small signal stack with a guard page below it, as every
+ * thread of a Rust program has. late: without that stack; once the program is asked to exit,
+ * another thread sets a handler for SIGTERM, which prints the signal's origin and exits with 7.
+ * exits: a handler for SIGTERM makes main return 7. */
 #include "cuda_min.h"
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -29,7 +29,7 @@ static void *set_handler_late(void *unused) {
     wait_until_told_to_end();
     action.sa_sigaction = handle;
     sigaction(SIGTERM, &action, NULL);
-    /* Without stdio: the first thread may have been stopped with its lock. */
+    /* Without stdio: the first thread may have been stopped while it holds stdio's lock. */
     if (write(1, "set\n", 4) != 4) _exit(3);
     while (1) pause();
     return unused;
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
     CHECK(cu.ModuleGetFunction(&hang, work.module, "hang"));
     for (int i = atoi(argv[2]); i > 0; i--) launch(hang, 1, NULL, NULL);
     if (is_late) {
-        /* The signal is the first thread's: the other one would not be there to set the handler. */
+        /* The first thread must get the signal; the other one must be free to set the handler. */
         sigset_t terminate;
         sigemptyset(&terminate);
         sigaddset(&terminate, SIGTERM);

@@ -1,5 +1,4 @@
-/* A driver whose resolver answers with a function that it does not export, as one may that we have
- * never met. */
+/* A driver whose resolver returns a function that it does not export, as an unknown driver may. */
 #include <string.h>
 
 static int hidden(void) { return 0; }

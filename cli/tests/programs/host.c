@@ -1,9 +1,12 @@
-/* host WAY PLUGIN DOOR ROUNDS OWN: opens PLUGIN in a way and lets it work; before that it works
- * itself, OWN rounds.
+/* host WAY PLUGIN DOOR ROUNDS OWN: works OWN rounds itself, then opens PLUGIN in one way and lets
+ * it work.
  *
- *   plain       dlopen deep        dlopen with RTLD_DEEPBIND namespace   dlmopen into a new
- *   namespace twice       dlmopen into two new namespaces, one after the other threads     dlmopen
- *   into a new namespace, a thread of which looks symbols up while this program does */
+ *   plain       dlopen
+ *   deep        dlopen with RTLD_DEEPBIND
+ *   namespace   dlmopen into a new namespace
+ *   twice       dlmopen into two new namespaces, one after the other
+ *   threads     dlmopen into a new namespace, where a thread looks symbols up while this program
+ *               does, too */
 #include "cuda_min.h"
 
 static void run(void *plugin, const char *door, unsigned rounds) {

@@ -1,5 +1,5 @@
-/* host_driver: host functions that call the driver from its own thread, which CUDA forbids and
- * programs do. Prints what each call answered there. */
+/* host_driver: host functions that call the driver from the driver's thread, which CUDA forbids but
+ * programs do. Prints the result of each call. */
 #include "graph_min.h"
 
 CUresult cuStreamQuery(CUstream);

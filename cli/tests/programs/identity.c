@@ -1,11 +1,11 @@
-/* identity WHAT N: kernels that are known by name and by what they take, whatever their handles
- * are.
+/* identity WHAT N: kernels that are recognised by name and needs, with any handles.
  *
  *   twins N     two modules with a kernel of the same name and different needs, N launches each
  *   modules N   N modules, one after the other; those with even numbers have the kernel "known",
- *   the others "other" libraries N the same with libraries, whose kernels are launched as they are
- *   contexts N  the same with contexts that are destroyed with their modules names N     N kernels
- *   of different names, each launched twice
+ *               the others "other"
+ *   libraries N the same with libraries, whose kernels are launched directly
+ *   contexts N  the same with contexts that are destroyed with their modules
+ *   names N     N kernels of different names, each launched twice
  *
  * Prints how many launches were of "other", and how many handles there were. */
 #include "code.h"
@@ -16,7 +16,7 @@ static const char *const KNOWN = PLAIN_IMAGE KERNEL("known", 32, 0);
 static const char *const OTHER = PLAIN_IMAGE KERNEL("other", 32, 0);
 
 static unsigned long others;
-/* Distinct handles, as long as they are few. */
+/* Distinct handles, while there are few. */
 static void *handles[64];
 static unsigned handles_count;
 

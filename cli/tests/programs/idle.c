@@ -1,4 +1,4 @@
-/* idle: uses CUDA once, then is there and does nothing until it is told to end. */
+/* idle: uses CUDA once, then does nothing until standard input ends. */
 #include "cuda_min.h"
 
 int main(void) {

@@ -1,11 +1,10 @@
-/* independent ROW STREAMS: kernels of several streams that have nothing to do with each other, a
- * long one among them, submitted at times that queries measure: on the virtual clock of the
- * software GPU each takes the same time. Single-threaded, and what ran when is in the device's
- * record.
+/* independent ROW STREAMS: independent kernels in several streams, a long one among them. Queries
+ * set the times of submission: each takes the same time on the virtual clock of the software GPU.
+ * The program is single-threaded; the device's record has the times of kernels.
  *
- *   non-blocking, blocking   streams of that kind pytorch, legacy          the same, non-blocking
- *   and blocking, beside work in the legacy stream per-thread               the thread's own
- *   default stream first, blocking ones beyond */
+ *   non-blocking, blocking   streams of that kind
+ *   pytorch, legacy          the same, non-blocking and blocking, beside work in the legacy stream
+ *   per-thread               the thread's default stream first, blocking ones after it */
 #include "graph_min.h"
 
 CUresult cuStreamQuery(CUstream);

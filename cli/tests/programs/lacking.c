@@ -1,4 +1,4 @@
-/* lacking: asks for entry points that its driver has not got; calls what it gets all the same. */
+/* lacking: looks up entry points that its driver lacks, and calls those that it finds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* late: calls of the driver after main has returned: from a thread's destructor, from functions
- * registered with atexit before and after CUDA was used, and from a destructor of the program. What
- * each returns is printed. */
+/* late: calls the driver after main has returned: from a thread's destructor, from functions
+ * registered with atexit before and after the first use of CUDA, and from a destructor of the
+ * program. Prints the result of each call. */
 #include "cuda_min.h"
 
 static struct work work;
@@ -11,8 +11,8 @@ static void call(const char *where) {
     float a = 1;
     void *parameters[] = {&a, &work.x, &work.y, &n};
     CUdeviceptr memory = 0;
-    /* A thread's destructor may have a context or not; the order of the two results must be as
-     * without us. */
+    /* A thread's destructor may have a context or not; both results must occur in the same order as
+     * without Pillion. */
     CUresult launched = cu.LaunchKernel(work.saxpy, 1, 1, 1, 256, 1, 1, 0, NULL, parameters, NULL);
     CUresult allocated = cu.MemAlloc(&memory, 4096);
     CUresult freed = cu.MemFree(memory);

@@ -1,5 +1,6 @@
-/* layers LIBRARY [N]: calls of a cuDNN that is opened by its path, each with arguments that are
- * told apart: what arrives is what was passed. With a number so many convolutions instead. */
+/* layers LIBRARY [N]: calls of a cuDNN that is opened by its path, each with distinct arguments:
+ * the arguments that arrive must be those that were passed. With N makes so many convolutions
+ * instead. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>

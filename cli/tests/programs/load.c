@@ -1,5 +1,5 @@
-/* load: holds so many MiB of device memory; works until standard input ends, and marks each round
- * as an iteration, or with a second argument only holds. */
+/* load MIB [hold]: holds MIB of device memory. Works until standard input ends, and marks each
+ * round as an iteration; with a second argument it only holds the memory. */
 #include "../../../include/pillion.h"
 #include "cuda_min.h"
 

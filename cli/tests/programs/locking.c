@@ -1,11 +1,11 @@
-/* locking LOCK LIBRARY: a program that is met by a signal while its thread holds a lock of the
- * process, with a kernel of 100 ms in flight.
+/* locking LOCK LIBRARY: gets a signal while its thread holds a lock of the process, with a kernel
+ * of 100 ms in flight.
  *
- *   linker  it opens the library, whose constructor says "ready" and does not return
- *   (never_loaded.c) malloc  it says "ready" and has malloc give back what is free of a heap in
- *   pieces, without end: nearly all that time it
- *           holds the lock of the arena, which all threads share if MALLOC_ARENA_MAX=1 is in the
- *           environment */
+ *   linker  opens the library, whose constructor prints "ready" and does not return
+ *           (never_loaded.c)
+ *   malloc  prints "ready" and calls malloc_trim on a fragmented heap without end: nearly all the
+ *           time it holds the lock of the arena, which all threads share if MALLOC_ARENA_MAX=1 is
+ *           in the environment */
 #include "cuda_min.h"
 #include <malloc.h>
 

@@ -1,6 +1,6 @@
 /* lookups: eight threads, each with forty thousand look-ups by dlsym, dlvsym and cuGetProcAddress,
- * which must find the same every time. Prints what was found, in words that do not depend on who
- * found it. */
+ * which must find the same address every time. The output does not depend on the library that
+ * answers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

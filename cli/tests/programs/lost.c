@@ -1,10 +1,10 @@
-/* lost WAY: uses CUDA, says "attached", and after a line on standard input does this, says "done"
- * and launches in rounds until it is told to end. The driver is in its null mode: it has no
- * descriptors.
+/* lost WAY: uses CUDA, prints "attached", and after a line on standard input does WAY, prints
+ * "done" and launches in rounds until standard input ends. The driver is in its null mode: it has
+ * no descriptors.
  *
- *   closes  closes all descriptors but the first three, and has other files under their numbers
- *   then forks   makes a child that has all of them, too, and lives as long as this process sleeps
- *   nothing, and launches nothing more until it is told to end */
+ *   closes  closes all descriptors but the first three, and opens other files under their numbers
+ *   forks   makes a child that inherits all of them, and lives as long as this process
+ *   sleeps  nothing, and launches nothing more until standard input ends */
 #include "cuda_min.h"
 
 #define DESCRIPTORS 64

@@ -1,5 +1,5 @@
-/* manners: what the process looks like before and after CUDA was used: signal handlers, file mode
- * mask, working folder, and whether a handler of its own gets its signal verbatim. */
+/* manners: prints the state of the process before and after it has used CUDA: signal handlers, file
+ * mode mask, working folder, and whether its own handler receives a signal unchanged. */
 #include "cuda_min.h"
 #include <errno.h>
 #include <sys/stat.h>

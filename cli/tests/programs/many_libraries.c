@@ -1,6 +1,6 @@
-/* many_libraries LIBRARY...: its main thread has a stack of its own for signals. Another thread
- * loads the libraries, which have thread locals, and the main thread, which has not met them, is
- * sent SIGTERM. Who allocates memory on the stack for signals ends the program. */
+/* many_libraries LIBRARY...: its main thread has its own signal stack. Another thread loads the
+ * libraries, which have thread locals, and sends SIGTERM to the main thread, which has not used
+ * them. An allocation of memory on the signal stack ends the program with an error. */
 #include "cuda_min.h"
 #include <poll.h>
 

@@ -1,5 +1,5 @@
-/* memory FAMILY: uses one family of memory calls in every form and looks at what came of it; then
- * says what it asked for. */
+/* memory FAMILY: uses one family of memory calls in every form, checks the results, and prints its
+ * requests. */
 #include "cuda_mem.h"
 
 static CUcontext context;
@@ -78,7 +78,7 @@ static void host_memory(void) {
     EXPECT(INVALID_VALUE, cuMemHostAlloc(NULL, 10, 0));
     EXPECT(INVALID_VALUE, cuMemHostAlloc(&pinned, 10, 128));
 
-    /* By way of the device from one to the other. */
+    /* Copy from one to the other through the device. */
     ALLOC(cuMemAlloc_v2(&memory, 3000), 3000);
     pattern((unsigned char *)own, 3000, 9);
     H2D(cuMemcpyHtoDAsync_v2(memory, own, 3000, stream), 3000);
@@ -175,7 +175,7 @@ static void pools(void) {
     D2H(cuMemcpyDtoH_v2(&byte, c + (3 << 20) - 1, 1), 1);
     SHOW(byte == 5);
 
-    /* With a threshold the pool keeps what is freed, without one it gives it back. */
+    /* With a threshold the pool keeps freed memory; without one it releases it. */
     uint64_t keep = UINT64_MAX, none = 0;
     CHECK(cuMemPoolSetAttribute(own, 4, &keep));
     FREE(cuMemFreeAsync(c, stream));
@@ -191,7 +191,7 @@ static void pools(void) {
     EXPECT(INVALID_VALUE, cuMemPoolSetAttribute(own, 8, &keep));
     EXPECT(INVALID_VALUE, cuMemPoolSetAttribute(own, 5, &none));
 
-    /* The current pool is where allocations without one come from. */
+    /* The current pool serves allocations that name no pool. */
     CHECK(cuDeviceSetMemPool(0, own));
     CHECK(cuMemGetMemPool(&current, &location, 1));
     SHOW(current == own);
@@ -204,7 +204,7 @@ static void pools(void) {
     CHECK(cuMemPoolGetAccess(&access, own, &location));
     SHOW(access == 3);
 
-    /* A destroyed pool lives as long as its allocations, and the default one is current again. */
+    /* A destroyed pool lives as long as its allocations, and the default pool is current again. */
     CHECK(cuMemPoolDestroy(own));
     CHECK(cuDeviceGetMemPool(&current, 0));
     SHOW(current == standard);
@@ -227,7 +227,7 @@ static void physical(void) {
     CUhandle first, second, again;
     CUdeviceptr space;
     size_t size;
-    /* What needs no context needs none (the calling thread of a collective library has none). */
+    /* These calls need no context: the calling thread of a collective library has none. */
     CHECK(cuCtxSetCurrent(NULL));
     CHECK(cuMemGetAllocationGranularity(&size, &prop, 0));
     ALLOC(cuMemCreate(&first, size, &prop, 0), size);
@@ -257,7 +257,7 @@ static void physical(void) {
     D2H(cuMemcpyDtoH_v2(words, space + size - 4, 8), 8);
     SHOW(words[0] == 0x01020304 && words[1] == 0x01020304);
 
-    /* Memory lives until the last of its names and mappings is gone. */
+    /* Memory lives until its last handle and mapping are released. */
     FREE(cuMemRelease(first));
     EXPECT(INVALID_VALUE, cuMemRelease(first));
     D2H(cuMemcpyDtoH_v2(words, space + size - 4, 4), 4);
@@ -336,7 +336,7 @@ static void arrays(void) {
     SHOW(memcmp(back, host + 16, 8) == 0);
     EXPECT(INVALID_VALUE, cuMemcpyAtoH_v2(back, a, 8, BYTES));
 
-    /* A box inside the cube, up and down. */
+    /* A box inside the cube, to the device and back. */
     Copy3D copy = {.src_type = HOST, .src_host = host, .src_pitch = BYTES, .src_height = HEIGHT, .dst_type = ARRAY,
                    .dst_array = d, .width = BYTES, .height = HEIGHT, .depth = DEPTH};
     H2D(cuMemcpy3D_v2(&copy), sizeof host);

@@ -1,7 +1,7 @@
-/* The families of memory.c that move and fill. */
+/* The families of memory.c for copies and fills. */
 #pragma once
 
-/* Waits for the default streams of either flavour and for ours. */
+/* Waits for the default streams of both kinds and for `stream`. */
 static void wait_all(void) { CHECK(cuCtxSynchronize()); }
 
 /* ---- copies of one dimension ---- */
@@ -14,7 +14,8 @@ static void copies(void) {
     ALLOC(cuMemAlloc_v2(&a, BYTES), BYTES);
     ALLOC(cuMemAlloc_v2(&b, BYTES), BYTES);
 
-/* Up, across, down, each in one of its forms; the bytes must be those that went up. */
+/* Copies to the device, within it and back, each in one form; the bytes must be the original
+ * ones. */
 #define ROUND(up, across, down) do { \
         pattern(host, BYTES, ++seed); \
         H2D(up, BYTES); \
@@ -46,7 +47,7 @@ static void copies(void) {
     EXPECT(INVALID_VALUE, cuMemcpyDtoH_v2(back, a + 1, BYTES));
     EXPECT(INVALID_VALUE, cuMemcpyDtoD_v2(a, 0x1000, 8));
     EXPECT(INVALID_CONTEXT, cuMemcpyPeer(b, (CUcontext)0x77, a, context, 8));
-    /* None bytes are no copy. */
+    /* A copy of zero bytes is no copy. */
     CHECK(cuMemcpyHtoD_v2(a, host, 0));
     CHECK(cuMemcpyDtoH_v2(back, a, 0));
     FREE(cuMemFree_v2(a));
@@ -57,7 +58,7 @@ static void copies(void) {
 
 enum { PITCH = 128, ROWS = 9, SLICES = 4, WIDTH = 77, HEIGHT = 5, DEEP = 3 };
 
-/* Whether a box of `from` arrived in a box of `to`, each with its place. */
+/* Whether a box of `from` arrived in a box of `to`, each at its offset. */
 static int arrived(const unsigned char *to, size_t tx, size_t ty, size_t tz, const unsigned char *from, size_t fx, size_t fy,
                    size_t fz, int deep) {
     for (int z = 0; z < deep; z++)
@@ -131,7 +132,7 @@ static void boxes(void) {
     ROUND_3D(cuMemcpy3DPeerAsync(&up3, stream), cuMemcpy3DPeerAsync(&down3, stream));
     ROUND_3D(cuMemcpy3DPeerAsync_ptsz(&up3, NULL), cuMemcpy3DPeerAsync_ptsz(&down3, NULL));
 
-    /* Inside the device, and from pinned memory, whose rows the device reads in place. */
+    /* Within the device, and from pinned memory, whose rows the device reads in place. */
     void *pinned;
     PIN(cuMemHostAlloc(&pinned, ALL, 0), ALL);
     pattern(pinned, ALL, 99);
@@ -181,7 +182,7 @@ static void batches(void) {
         down[i] = (CUdeviceptr)(uintptr_t)back + i * BYTES;
     }
     unsigned seed = 0;
-/* What goes up and down in a batch is the driver's to find out: Pillion counts it as other, the
+/* Only the driver knows the direction of copies in a batch: Pillion counts them as other, the
  * device by direction. */
 #define ROUND_BATCH(go_up, go_down) do { \
         pattern(host, sizeof host, ++seed); \
@@ -253,7 +254,7 @@ static void sets(void) {
     ALLOC(cuMemAlloc_v2(&memory, BYTES), BYTES);
     ALLOC(cuMemAlloc(&low, BYTES), BYTES);
 
-/* 100 values from the start, and nothing behind them. */
+/* Sets 100 values from the start, and nothing after them. */
 #define ROUND_SET(type, value, from, call) do { \
         SET(cuMemsetD8_v2(from, 0, BYTES), BYTES); \
         wait_all(); \
@@ -262,7 +263,7 @@ static void sets(void) {
         D2H(cuMemcpyDtoH_v2(back, from, BYTES), BYTES); \
         for (size_t i = 0; i < 101; i++) SHOW(((type *)back)[i] == (type)(i < 100 ? (value) : 0)); \
     } while (0)
-/* WIDE values in each of HIGH rows. */
+/* Sets WIDE values in each of HIGH rows. */
 #define ROUND_SET_2D(type, value, from, call) do { \
         SET(cuMemsetD8_v2(from, 0, BYTES), BYTES); \
         wait_all(); \

@@ -1,5 +1,5 @@
-/* memory_devices: holds memory on two devices while the other one is current, and says what it
- * asked of each. */
+/* memory_devices: holds memory on two devices while the other one is current, and prints its
+ * requests to each. */
 #include "cuda_mem.h"
 
 #define DEVICES 2
@@ -29,8 +29,7 @@ int main(void) {
         on[i].allocations += 2;
         on[i].bytes += (i + 1) * piece + 5000 + i;
     }
-    /* Three frees on device 0, one on device 1, where the end of the process is the end of the
-     * rest. */
+    /* Three frees on device 0, one on device 1; the end of the process frees the rest there. */
     CHECK(cuCtxSetCurrent(contexts[1]));
     CHECK(cuMemFree_v2(plain[0]));
     CHECK(cuMemRelease(handles[0]));

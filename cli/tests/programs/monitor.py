@@ -1,4 +1,4 @@
-"""nvidia-ml-py: all that it says of the devices that it finds, as one JSON document."""
+"""Prints nvidia-ml-py's data of all devices, as one JSON document."""
 import json
 import time
 

@@ -1,6 +1,5 @@
-/* monitor_inside MIB: holds MIB of the device and asks NVML about it: as a program that is linked
- * with it, by dlsym, and in a child of a fork. NVML's functions are declared from its public
- * reference. */
+/* monitor_inside MIB: holds MIB of the device and asks NVML about it: as a linked program, by
+ * dlsym, and in a child of fork. NVML's functions are declared from its public reference. */
 #include "cuda_mem.h"
 
 #include <dlfcn.h>

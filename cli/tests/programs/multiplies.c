@@ -1,5 +1,5 @@
-/* A plugin that multiplies with the cuBLAS that it is linked with, and with no other: a handle of
- * another is refused. */
+/* A plugin that multiplies with the cuBLAS that it is linked with, and with no other: it refuses
+ * another library's handle. */
 #include <stdio.h>
 
 int cublasCreate_v2(void **);

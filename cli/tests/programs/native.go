@@ -1,6 +1,6 @@
-// native [cuda | default | notified]: a Go program. With `cuda` it uses CUDA through C, without an
-// argument only goroutines and signals of Go's own; else it has work in flight, says "ready", and
-// waits for SIGTERM or SIGINT: as Go does where nobody asks for them, or by a channel.
+// native [cuda | default | notified]: a Go program. With `cuda` it uses CUDA through C; without an
+// argument it uses only goroutines and Go's signals; else it has work in flight, prints "ready",
+// and waits for SIGTERM or SIGINT: with Go's default action, or through a channel.
 package main
 
 /*

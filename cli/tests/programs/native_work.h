@@ -1,11 +1,11 @@
-/* What programs of other languages do with CUDA, through C. */
+/* CUDA work for programs of other languages, through C. */
 #ifndef NATIVE_WORK_H
 #define NATIVE_WORK_H
 #include "cuda_min.h"
 
 static struct work native_work;
 
-/* Twelve launches and a check of what they did. */
+/* Launches twelve times and checks the result. */
 static unsigned long use_cuda(void) {
     open_door("dlsym");
     work_open(&native_work, PLAIN_IMAGE);
@@ -15,7 +15,7 @@ static unsigned long use_cuda(void) {
     return atomic_load(&asked.launches);
 }
 
-/* Two kernels of 300 ms that nobody waits for. */
+/* Launches two kernels of 300 ms and does not wait for them. */
 static void leave_in_flight(void) {
     CUfunction lasting;
     open_door("dlsym");
@@ -24,7 +24,7 @@ static void leave_in_flight(void) {
     for (int i = 0; i < 2; i++) launch(lasting, 1, NULL, NULL);
 }
 
-/* One more launch, from whichever thread, and a check of what it did. */
+/* Launches once more, from any thread, and checks the result. */
 static void finish_work(void) {
     CHECK(cu.CtxSetCurrent(native_work.context));
     work_launch(&native_work, NULL);

@@ -1,5 +1,5 @@
-/* A library whose constructor says "ready" and does not return: who opens it holds the dynamic
- * linker's lock. */
+/* A library whose constructor prints "ready" and does not return: the thread that opens it holds
+ * the dynamic linker's lock. */
 #include <unistd.h>
 
 __attribute__((constructor)) static void stay(void) {

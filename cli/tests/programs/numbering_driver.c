@@ -1,4 +1,4 @@
-/* A driver of one device all of whose attributes are their own numbers and 1000. */
+/* A driver of one device whose attributes are 1000 plus their own number. */
 #include <stddef.h>
 #include <string.h>
 

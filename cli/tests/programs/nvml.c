@@ -1,6 +1,6 @@
-/* nvml: what NVIDIA's management library answers to wrong arguments and in the wrong order,
- * declared from its public reference. One process holds memory of the device meanwhile: its id and
- * its bytes are our arguments. */
+/* nvml: prints how NVIDIA's management library answers wrong arguments and calls in the wrong
+ * order. Functions are declared from its public reference. Another process holds memory of the
+ * device meanwhile; the arguments are its process id and its bytes. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ typedef struct { unsigned pid; uint64_t bytes; unsigned gpu_instance, compute_in
 typedef struct { unsigned pid; uint64_t bytes; } ProcessV1;
 typedef struct { unsigned pid; uint64_t at_us; unsigned sm, memory, encoder, decoder; } Sample;
 
-/* Arguments of every call are numbers and addresses. */
+/* Every call takes numbers and addresses. */
 typedef unsigned (*Call)();
 static void *library;
 
@@ -107,18 +107,18 @@ static void processes(void *device, unsigned pid, uint64_t bytes) {
     WANT(OK, nvmlDeviceGetComputeRunningProcesses_v2, device, &count, process);
     WANT(OK, nvmlDeviceGetComputeRunningProcesses, device, &count, old);
     SHOW(count == 1 && old[0].pid == pid && old[0].bytes == bytes);
-    /* It draws nothing, and computes in turns, not beside others. */
+    /* The process draws nothing; it computes in time slices, not under MPS. */
     WANT(OK, nvmlDeviceGetGraphicsRunningProcesses_v3, device, &count, NULL);
     SHOW(count == 0);
     WANT(OK, nvmlDeviceGetMPSComputeRunningProcesses_v3, device, &count, NULL);
     SHOW(count == 0);
-    /* It holds memory and does nothing. */
+    /* The process holds memory and runs no kernel. */
     count = 1;
     WANT(NOT_FOUND, nvmlDeviceGetProcessUtilization, device, &sample, &count, (uint64_t)0);
     WANT(INVALID_ARGUMENT, nvmlDeviceGetProcessUtilization, device, &sample, NULL, (uint64_t)0);
 }
 
-/* A V100 has no GPM; samples can be had all the same. */
+/* A V100 has no GPM, but samples can be allocated. */
 static void without_gpm(void *device) {
     unsigned support[2] = {2, 7};
     void *sample;
@@ -153,7 +153,7 @@ static void what_it_has_not(void *device) {
     WANT(OK, nvmlDeviceGetTotalEccErrors, device, 1, 0, &events);
     SHOW(events == 0);
     WANT(INVALID_ARGUMENT, nvmlDeviceGetTotalEccErrors, device, 2, 0, &events);
-    WANT(NOT_SUPPORTED, nvmlDeviceGetMigMode, device, numbers, numbers + 1); /* Of a V100. */
+    WANT(NOT_SUPPORTED, nvmlDeviceGetMigMode, device, numbers, numbers + 1); /* V100 */
     WANT(NOT_SUPPORTED, nvmlDeviceSetComputeMode, device, 3);
     WANT(NOT_SUPPORTED, nvmlDeviceGetClockInfo, device, 3, numbers);
     WANT(INVALID_ARGUMENT, nvmlDeviceGetClockInfo, device, 4, numbers);
@@ -179,7 +179,7 @@ int main(int argc, char **argv) {
     memory(device, bytes);
     processes(device, pid, bytes);
     what_it_has_not(device);
-    /* As many ends as beginnings. */
+    /* Each nvmlInit needs its own nvmlShutdown. */
     WANT(OK, nvmlShutdown);
     memory(device, bytes);
     WANT(OK, nvmlShutdown);

@@ -1,11 +1,11 @@
-/* The part of NVTX 3 by which a module of a program finds the tool that hears of its ranges, and
- * what the tests call.
+/* The part of NVTX 3 by which a module of a program finds the tool that receives its ranges, and
+ * the calls that the tests use.
  *
  * Written from the public headers (nvtxDetail/nvtxTypes.h, nvtxInit.h), so that no toolkit is
- * needed: the tool's library is opened by the path in NVTX_INJECTION64_PATH, its
- * InitializeInjectionNvtx2 gets a function that hands out the module's tables, and what it leaves
- * out of these does nothing. NVTX_MODULE makes one module, as each shared library that includes
- * NVTX is one. */
+ * needed. The module opens the tool's library by the path in NVTX_INJECTION64_PATH, and passes to
+ * its InitializeInjectionNvtx2 a function that returns the module's tables; functions that the tool
+ * leaves out do nothing. NVTX_MODULE makes one module; each shared library that includes NVTX is
+ * one. */
 #ifndef NVTX_MIN_H
 #define NVTX_MIN_H
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <wchar.h>
 
-/* What a range without a tool returns. */
+/* The result of a range without a tool. */
 #define NO_PUSH_POP_TRACKING (-2)
 
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
 
 typedef int (*nvtx_initialize)(const void *(*get_export_table)(uint32_t));
 
-/* Places of a table, the last of which NVTX keeps null. */
+/* Entries of a table; NVTX keeps the last one null. */
 #define NVTX_SLOTS 16
 
 #define NVTX_MODULE(M) \
@@ -54,7 +54,7 @@ typedef int (*nvtx_initialize)(const void *(*get_export_table)(uint32_t));
     } \
     static const nvtx_callbacks M##_callbacks = {sizeof M##_callbacks, M##_get_table}; \
     static const void *M##_export(uint32_t table) { return table == 1 ? &M##_callbacks : NULL; } \
-    /* Whether a tool has taken it. */ \
+    /* Returns whether a tool accepted the module. */ \
     static int M##_open(void) { \
         for (int slot = 1; slot < NVTX_SLOTS; slot++) { \
             M##_places[0][slot] = &M##_core[slot]; \

@@ -1,8 +1,10 @@
-/* Four files from one:
- *   DEPENDENCY   a library that another needs WANTING      that other library OPENER       a
- *   library that opens what it is told else         openers OPENER WANTING...: has them opened in
- *   every way, asks for symbols, and prints what came of each and
- *                whether an error was left behind */
+/* Four files from one source:
+ *
+ *   DEPENDENCY   a library that another needs
+ *   WANTING      that other library
+ *   OPENER       a library that opens the libraries that it is asked to open
+ *   else         openers OPENER WANTING...: opens them in every way, looks symbols up, and prints
+ *                the results and whether an error text remained */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@ void *open_from_here(const char *path, int flags) { return dlopen(path, flags); 
 void *open_apart_from_here(const char *path, int flags) { return dlmopen(LM_ID_NEWLM, path, flags); }
 #else
 
-/* A program's own function of such a name, as a test double has. */
+/* A function of the program with a driver's name, as a test double has. */
 unsigned cuDeviceGetCount(int *count) {
     *count = 7;
     return 0;

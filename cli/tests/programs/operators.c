@@ -1,11 +1,12 @@
-/* Calls of cuBLAS and cuBLASLt: each says what it answered. Prototypes and numbers are those of
- * cublas_api.h, cublasLt.h and library_types.h.
+/* Calls of cuBLAS and cuBLASLt, with the result of each printed. Prototypes and numbers are those
+ * of cublas_api.h, cublasLt.h and library_types.h.
  *
- *   operators calls        one of each kind, and what must be refused operators random SEED  calls
- *   with sizes, types, transpositions and handles of all kinds, good and bad operators open
- *   cuBLAS found by dlopen and dlsym, by handle, by default and by version operators capture      a
- *   product in a captured graph, which runs twice operators steady N     N products in a stream,
- *   each waited for
+ *   operators calls        one of each kind, and calls that must be refused
+ *   operators random SEED  calls with sizes, types, transpositions and handles of all kinds, good
+ *                          and bad
+ *   operators open         cuBLAS found by dlopen and dlsym, by handle, by default and by version
+ *   operators capture      a product in a captured graph, which runs twice
+ *   operators steady N     N products in a stream, each waited for
  *
  * Compiled with -DLINKED it is linked with all three libraries. */
 #define _GNU_SOURCE
@@ -40,7 +41,7 @@ int cublasLtMatrixLayoutCreate(Handle *, int, uint64_t, uint64_t, int64_t), cubl
 int cublasLtMatmul(Handle, Handle, const void *, const void *, Handle, const void *, Handle, const void *, const void *,
                    Handle, void *, Handle, const void *, void *, size_t, Stream);
 
-/* Calls that launch: what Pillion is expected to count. */
+/* Calls that launch: the counts that Pillion must report. */
 static int operators, labelled;
 static const float one = 1;
 
@@ -51,7 +52,7 @@ static void must(const char *call, int error) {
 }
 #define MUST(call) must(#call, call)
 
-/* Says what a call answered; one that was accepted has launched `launches` kernels. */
+/* Prints the result of a call; a successful call has launched `launches` kernels. */
 static void said(const char *call, int status, int launches) {
     printf("%s: %d\n", call, status);
     operators++;
@@ -83,9 +84,9 @@ static void calls(Handle h) {
     SAY(cublasSgemv_v2(h, TRANSPOSED, 100, 50, &one, NULL, 100, NULL, 1, &one, NULL, 1));
     SAY(light(48, 40, 56, 1, operation, NULL));
     SAY(light(48, 40, 56, 0, operation, NULL));
-    /* Nothing to do is no launch. */
+    /* A product without elements launches nothing. */
     said("of nothing", cublasSgemm_v2(h, NONE, NONE, 0, 32, 16, &one, NULL, 1, NULL, 1, &one, NULL, 1), 0);
-    /* What is refused. */
+    /* Calls that must be refused. */
     SAY(cublasSgemm_v2(NULL, NONE, NONE, 64, 32, 16, &one, NULL, 64, NULL, 32, &one, NULL, 64));
     SAY(cublasSgemm_v2((Handle)8, NONE, NONE, 64, 32, 16, &one, NULL, 64, NULL, 32, &one, NULL, 64));
     SAY(cublasSgemm_v2(h, NONE, 9, 64, 32, 16, &one, NULL, 64, NULL, 32, &one, NULL, 64));

@@ -5,29 +5,32 @@
  * program's streams, or one more edge between two of them, makes the program hang or changes its
  * results. ROW names the streams:
  *
- *   non-blocking, blocking    all streams are of that kind per-thread                the default
- *   stream of each thread, and blocking streams pytorch                   non-blocking streams, and
- *   the legacy stream is used legacy                    blocking streams, and the legacy stream is
- *   used; all but one are made after its first use mixed                     by turns non-blocking
- *   and blocking streams, and the legacy stream is used capturing                 by turns
- *   non-blocking and blocking streams, while another stream is in capture
+ *   non-blocking, blocking   all streams are of that kind
+ *   per-thread               the default stream of each thread, and blocking streams
+ *   pytorch                  non-blocking streams, and the legacy stream is used
+ *   legacy                   blocking streams, and the legacy stream is used; all but one are made
+ *                            after its first use
+ *   mixed                    by turns non-blocking and blocking streams, and the legacy stream is
+ *                            used
+ *   capturing                by turns non-blocking and blocking streams, while another stream is in
+ *                            capture
  *
  * CUDA orders streams only where the program or the legacy stream does, but it does not promise
- * that streams make progress beside each other. These programs need what a context of eight
- * connections gives (`softgpu/src/connection.rs`): of nine streams the ninth shares a connection
- * with the first, and no stream waits for it.
+ * that streams progress independently. These programs need the guarantees of a context with eight
+ * connections (`softgpu/src/connection.rs`): of nine streams the ninth shares a connection with the
+ * first, and no stream waits for the ninth.
  *
- * The program prints a line for each round with a sum of all results. A round that does not end
- * within ORDER_PATIENCE_S (30 s) ends the process with 93 after a line that names the round.
+ * The program prints a line with a sum of all results for each round. If a round does not end
+ * within ORDER_PATIENCE_S (30 s), the program prints the round's name and exits with 93.
  *
- * order ROW leave: ends with streams that wait for a value that nobody writes. */
+ * order ROW leave: exits while streams wait for a value that is never written. */
 #include "order_stage.h"
 
 enum row { NON_BLOCKING_ROW, BLOCKING_ROW, PER_THREAD_ROW, PYTORCH_ROW, LEGACY_ROW, MIXED_ROW, CAPTURING_ROW, ROWS };
 static const char *const row_names[ROWS] = {"non-blocking", "blocking", "per-thread", "pytorch", "legacy", "mixed", "capturing"};
 static enum row row;
 
-/* Work in the legacy stream, from two threads if there are. */
+/* Launches work in the legacy stream; legacy_first uses two threads, if there are. */
 static void legacy_task(long kernels, long unused) {
     (void)unused;
     while (kernels--) pause_on(LEGACY);
@@ -40,7 +43,7 @@ static void legacy_first(void) {
     end_on(stage.threads - 1);
 }
 
-/* Each lane waits for the one after it; the last one is submitted late. v[i] is one more than v[i +
+/* Each lane waits for the next one; the last one is submitted late. v[i] is one more than v[i +
  * 1]. */
 static void chain(void) {
     int last = last_lane();
@@ -58,8 +61,7 @@ static void chain(void) {
     lane_write(last, last - 1);
 }
 
-/* A kernel in the legacy stream ends long before another one there, and beside both a stream waits.
- * */
+/* One kernel in the legacy stream ends long before another one there; a stream waits meanwhile. */
 static void late(void) {
     legacy_first();
     lane_wait(0, 0);
@@ -67,7 +69,7 @@ static void late(void) {
     write_late(0);
 }
 
-/* The host writes the value when another stream is synchronised. */
+/* The host writes the value after synchronising another stream. */
 static void host_sync(void) {
     legacy_first();
     lane_wait(0, 0);
@@ -83,7 +85,7 @@ static void host_sync(void) {
     host_write(0);
 }
 
-/* The host writes the value when an event is reached: by asking, or by waiting. */
+/* The host writes the value once an event is reached; it polls the event, or waits for it. */
 static void host_event(int is_polling) {
     CUevent event = new_event();
     legacy_first();
@@ -112,7 +114,7 @@ static void is_idle_task(long lane, long done) {
     *(int *)done = result == 0;
 }
 
-/* The host writes the value when another stream says that it is idle. */
+/* The host writes the value once a query reports another stream as idle. */
 static void stream_query(void) {
     int is_idle = last_lane() == 0;
     legacy_first();
@@ -138,7 +140,7 @@ static void callback_task(long lane, long flag) {
     CHECK(cuStreamAddCallback(stream_of(lane), write_in_callback, (void *)flag, 0));
 }
 
-/* A function that the host is to call in another stream's order writes the value. */
+/* A host function in another stream writes the value. */
 static void host_call(task *call) {
     legacy_first();
     if (last_lane() == 0) {
@@ -159,7 +161,7 @@ static void host_call(task *call) {
 static void host_func(void) { host_call(call_task); }
 static void callback(void) { host_call(callback_task); }
 
-/* Hundreds of launches behind a wait, in one case nearly as many as a queue takes. */
+/* Hundreds of launches after a wait; in one case nearly as many as a queue holds. */
 static void run_ahead(void) {
     int last = last_lane();
     legacy_first();
@@ -175,7 +177,7 @@ static void synchronise_context(long unused, long unused_too) {
     CHECK(cu.CtxSynchronize());
 }
 
-/* One thread waits for the whole context while another one submits what it waits for. */
+/* One thread waits for the whole context while another one submits the awaited write. */
 static void context_sync(void) {
     legacy_first();
     lane_wait(0, 0);
@@ -188,7 +190,7 @@ static void context_sync(void) {
     end_on(stage.threads - 1);
 }
 
-/* Another stream, the legacy one if it is used, waits for an event behind the wait. */
+/* Another stream, the legacy one if it is used, waits for an event that follows the wait. */
 static void wait_event(void) {
     CUevent event = new_event();
     legacy_first();
@@ -220,8 +222,7 @@ static void legacy_waits(void) {
     lane_write(writer, 0);
 }
 
-/* A blocking stream waits, the legacy one comes after it, and a stream that is ordered with neither
- * writes. */
+/* A blocking stream waits, then the legacy stream; a stream that is ordered with neither writes. */
 static void behind_legacy(void) {
     CUstream stream;
     CHECK(cu.StreamCreate(&stream, BLOCKING));
@@ -238,7 +239,7 @@ static void behind_legacy(void) {
     CHECK(cuStreamDestroy_v2(stream));
 }
 
-/* Copies that wait for no stream but the legacy one, while another one waits. */
+/* Synchronous copies, which wait only for the legacy stream, while another stream waits. */
 static void sync_copy(void) {
     static float there[1 << 16];
     CUdeviceptr memory = stage.vectors + (LANES_MAX + 1) * WIDTH * sizeof(float);
@@ -273,7 +274,7 @@ static void pool_task(long lane, long unused) {
     CHECK(cuMemFreeAsync(memory, stream_of(lane)));
 }
 
-/* Copies and allocations in order of the stream, behind the wait. */
+/* Copies and allocations in stream order, after the wait. */
 static void copies(void) {
     legacy_first();
     copied[0][COPIED - 1] = copied[0][0] = 77;
@@ -292,7 +293,7 @@ static void destroy_task(long lane, long unused) {
     CHECK(cuStreamDestroy_v2(stream_of(lane)));
 }
 
-/* A stream is destroyed while it waits, and another one goes on behind its work. */
+/* A stream is destroyed while it waits, and another one continues after its work. */
 static void destroy(void) {
     int lane = last_lane();
     if (!stage.lane[lane].is_created) return;
@@ -313,7 +314,7 @@ static void destroy(void) {
     CHECK(cuEventDestroy_v2(event));
 }
 
-/* Graphs in the legacy stream and behind a wait. */
+/* Graphs in the legacy stream, and after a wait. */
 static void graph(void) {
     legacy_first();
     if (stage.has_legacy) {
@@ -331,7 +332,7 @@ static void graph(void) {
 
 static void use_context(CUcontext context) { CHECK(cu.CtxSetCurrent(context)); }
 
-/* A stream of another context, which has legacy work of its own, is between two of this one. */
+/* A stream of another context with its own legacy work is between two streams of this context. */
 static void contexts(void) {
     CUcontext other;
     CUmodule module;
@@ -360,7 +361,7 @@ static void contexts(void) {
     use_context(stage.context);
 }
 
-/* Events that come and go while they are pending. */
+/* Events are created and destroyed while they are pending. */
 static void own_events(void) {
     legacy_first();
     lane_wait(0, 0);
@@ -417,7 +418,7 @@ static void *write_unlaunched(void *event) {
     return NULL;
 }
 
-/* Default streams of threads in which no kernel is launched, beside the legacy stream. */
+/* Default streams of threads that launch no kernel, beside the legacy stream. */
 static void unlaunched(void) {
     pthread_t threads[2];
     CUevent events[2] = {new_event(), new_event()};
@@ -458,10 +459,11 @@ static void *write_soon(void *unused) {
     return unused;
 }
 
-/* More launches behind a wait than a queue takes: the submitting thread waits in the driver,
- * perhaps with a lock that others need, until a thread writes the value that calls no driver. */
+/* More launches after a wait than a queue holds. The submitting thread waits in the driver,
+ * possibly with a lock that others need, until a thread that does not call the driver writes the
+ * value. */
 static void full_queue(void) {
-    /* The thread of the lane: a thread's default stream is no other thread's. */
+    /* Use the lane's own thread: other threads cannot use its default stream. */
     int lane = stage.lanes < stage.threads ? 0 : stage.threads - 1, thread = thread_of(lane);
     pthread_t writer;
     CUstream stream;
@@ -507,8 +509,8 @@ static CUgraphExec captured(CUstream stream, CUgraph *graph, size_t nodes_expect
     return exec;
 }
 
-/* A capture in each mode, that spreads to a second stream, while lanes wait for each other; its
- * graph goes where others are. */
+/* A capture in each mode, which spreads to a second stream while lanes wait for each other. Its
+ * graph is then launched in streams with other work. */
 static void capture(void) {
     static unsigned turn;
     CUstream streams[2];
@@ -544,7 +546,7 @@ static void capture(void) {
     CHECK(cuEventDestroy_v2(join));
 }
 
-/* Where a shape makes sense. */
+/* Conditions for a shape. */
 enum { LEGACY_ONLY = 1, NON_BLOCKING_ONLY = 2, THREADS = 4, NOT_CAPTURING = 8, SHORT = 16, NOT_BLOCKING = 32 };
 
 static const struct shape {
@@ -576,7 +578,7 @@ static const struct shape {
     {"run-ahead", run_ahead, SHORT},
     {"full-queue", full_queue, SHORT | THREADS},
     {"full-legacy", full_legacy, SHORT | THREADS | LEGACY_ONLY},
-    /* It leaves another connection to the last lane: the others must not come after it. */
+    /* Must be last: it moves the last lane to another connection. */
     {"destroy", destroy, 0},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
@@ -590,7 +592,7 @@ static int makes_sense(const struct shape *shape) {
     return !(shape->where & THREADS) || stage.threads > 1;
 }
 
-/* Whether a list of names, with a comma behind each but the last, has this one, or is "all". */
+/* Whether the comma-separated list `names` contains `name`, or is "all". */
 static int is_named(const char *names, const char *name) {
     size_t length = strlen(name);
     const char *at = names;
@@ -604,8 +606,8 @@ static void use_own_stream(long lane, long unused) {
     CHECK(cuStreamQuery(PER_THREAD));
 }
 
-/* Streams of the row, in this order. In the row `legacy` most of them come when the legacy stream
- * was used beside one. */
+/* Creates the row's streams in this order. In the row `legacy` most of them are made after the
+ * first stream and the legacy stream were used together. */
 static void make_lanes(void) {
     for (int i = 0; i < stage.lanes; i++) {
         stage.lane[i].is_created = !(row == PER_THREAD_ROW && i < stage.threads);
@@ -621,7 +623,7 @@ static void make_lanes(void) {
     }
 }
 
-/* A graph of three kernels. */
+/* Makes a graph of three kernels. */
 static void make_graph(void) {
     CUstream stream;
     CUgraph graph;
@@ -633,7 +635,7 @@ static void make_graph(void) {
     CHECK(cuStreamDestroy_v2(stream));
 }
 
-/* A round, in the row `capturing` beside a capture that spans it. */
+/* Plays a round; in the row `capturing` within a capture on another stream. */
 static unsigned long play(const struct shape *shape, int round) {
     CUstream stream = NULL;
     CUgraph graph;
@@ -685,7 +687,7 @@ static void play_all(const char *names, int rounds, int lanes, int threads) {
     close_stage();
 }
 
-/* Ends with streams that wait for what never comes. */
+/* Exits while streams wait for a value that is never written. */
 static int leave(void) {
     stage.has_legacy = row == PYTORCH_ROW || row == LEGACY_ROW || row == MIXED_ROW;
     open_stage(2, 1);
@@ -717,7 +719,7 @@ int main(int argc, char **argv) {
     int only_lanes = argc > 4 ? atoi(argv[4]) : 0, only_threads = argc > 5 ? atoi(argv[5]) : 0;
     for (int i = 0; i < 3; i++) {
         for (int j = 0; j < 3; j++) {
-            /* With as many threads as streams each has its own default stream. */
+            /* With as many threads as streams, each stream is a thread's default stream. */
             int is_wanted = j < 2 || (row == PER_THREAD_ROW && lanes[i] == threads[j]);
             if (only_lanes && only_lanes != lanes[i]) continue;
             if (only_threads && only_threads != threads[j]) continue;

@@ -2,7 +2,7 @@
  *
  * A *lane* is a stream and the thread that submits to it. A *flag* is a word that streams wait for
  * and write: even flags are in pinned host memory, odd ones in device memory. `v(i)` is a vector
- * whose values show in which order kernels ran. */
+ * whose values show the order in which kernels ran. */
 #ifndef ORDER_STAGE_H
 #define ORDER_STAGE_H
 
@@ -41,8 +41,8 @@ CUresult cuStreamBatchMemOp_v2(CUstream, unsigned, BatchOperation *, unsigned);
 #define NOT_READY 600
 enum { BLOCKING, NON_BLOCKING };
 
-/* Streams of a context that have a connection of their own by default, the legacy stream among them
- * (CUDA_DEVICE_MAX_CONNECTIONS). */
+/* Default number of a context's connections (CUDA_DEVICE_MAX_CONNECTIONS). So many streams, the
+ * legacy stream among them, have a connection of their own. */
 #define CONNECTIONS 8
 #define LANES_MAX 9
 #define THREADS_MAX 9
@@ -53,7 +53,7 @@ enum { BLOCKING, NON_BLOCKING };
 
 typedef void task(long, long);
 
-/* A thread that does what it is given. Number 0 is the first thread of the process, which does it
+/* A thread that runs tasks. Number 0 is the first thread of the process, which runs its tasks
  * itself. */
 struct worker {
     pthread_t thread;
@@ -79,7 +79,7 @@ static struct {
     CUgraphExec graph;
 } stage;
 
-/* Where the program is, for the watchdog; and how often it got further. */
+/* The current round, for the watchdog, and the number of rounds that have started. */
 static char place[160];
 static atomic_ulong progress;
 static int patience_s = 30;
@@ -105,8 +105,8 @@ static void wait_ms(int ms) {
     while (nanosleep(&left, &left) && errno == EINTR) {}
 }
 
-/* So long nothing is submitted, in the middle of a shape: whatever looks at streams meanwhile has
- * time to. */
+/* Submits nothing for 3 ms in the middle of a shape, so that Pillion's polls of streams meet this
+ * state. */
 static void let_look(void) { wait_ms(3); }
 
 static void *work_off(void *argument) {
@@ -126,7 +126,7 @@ static void *work_off(void *argument) {
     return NULL;
 }
 
-/* Has a thread begin something. */
+/* Starts a task in a thread. */
 static void begin_on(int thread, task *what, long first, long second) {
     struct worker *worker = &stage.worker[thread];
     if (thread == 0) {
@@ -141,7 +141,7 @@ static void begin_on(int thread, task *what, long first, long second) {
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* Waits until it has done that. */
+/* Waits until the thread's task is done. */
 static void end_on(int thread) {
     struct worker *worker = &stage.worker[thread];
     if (thread == 0) return;
@@ -157,7 +157,7 @@ static void on(int thread, task *what, long first, long second) {
 
 static int thread_of(int lane) { return lane % stage.threads; }
 
-/* In the thread of a lane. */
+/* Runs a task in the thread of a lane. */
 static void at(int lane, task *what, long argument) { on(thread_of(lane), what, lane, argument); }
 
 static CUdeviceptr v(long index) { return stage.vectors + (CUdeviceptr)index * WIDTH * sizeof(float); }
@@ -166,7 +166,7 @@ static CUdeviceptr flag_at(long flag) {
     return (flag % 2 ? stage.device_flags : stage.pinned_device) + (CUdeviceptr)flag * sizeof(uint64_t);
 }
 
-/* What follows is done on a stream by the calling thread. */
+/* The functions below act on a stream from the calling thread. */
 
 static void add_on(CUstream stream, long to, long from) {
     CUdeviceptr c = v(to), a = v(from);
@@ -182,7 +182,7 @@ static void fill_on(CUstream stream, long to, float value) {
     launch(stage.fill, 1, stream, parameters);
 }
 
-/* A kernel that takes a while and computes nothing. */
+/* Launches a kernel that runs for 500 us and computes nothing. */
 static void pause_on(CUstream stream) { launch(stage.pause, 1, stream, NULL); }
 
 static void wait_on(CUstream stream, long flag) {
@@ -197,7 +197,7 @@ static void write_on(CUstream stream, long flag) {
     else CHECK(cuStreamWriteValue64_v2(stream, flag_at(flag), 1, 0));
 }
 
-/* And this in the thread of a lane. */
+/* The functions below act in the thread of a lane. */
 
 static CUstream stream_of(long lane) { return stage.lane[lane].stream; }
 static void lane_add_(long lane, long from) { add_on(stream_of(lane), lane, from); }
@@ -227,10 +227,11 @@ static void lane_sync(int lane) { at(lane, lane_sync_, 0); }
 
 static void host_write(long flag) { atomic_store(&stage.pinned_flags[flag], 1); }
 
-/* The lane that others wait for: as far from the first one as connections of their own reach. */
+/* The lane that others wait for: the farthest from the first one that still has its own
+ * connection. */
 static int last_lane(void) { return (stage.lanes < CONNECTIONS ? stage.lanes : CONNECTIONS) - 1; }
 
-/* The awaited value, from another lane or, where there is none, from the host. */
+/* Writes the awaited value from another lane, or from the host if there is none. */
 static void write_late(long flag) {
     let_look();
     if (last_lane() == 0) host_write(flag);
@@ -243,7 +244,7 @@ static CUevent new_event(void) {
     return event;
 }
 
-/* Beginning and end of a round: all memory is zero, nothing is in flight. */
+/* Starts a round: all memory is zero, nothing is in flight. */
 static void reset(void) {
     for (int i = 0; i < FLAGS; i++) atomic_store(&stage.pinned_flags[i], 0);
     CUstream stream = stream_of(0);
@@ -252,7 +253,7 @@ static void reset(void) {
     CHECK(cu.StreamSynchronize(stream));
 }
 
-/* All that a round left, as one number. */
+/* Ends a round: returns a sum of all its results. */
 static unsigned long sum_up(void) {
     for (int i = 0; i < stage.lanes; i++) lane_sync(i);
     if (stage.has_legacy) CHECK(cu.StreamSynchronize(LEGACY));

@@ -1,13 +1,13 @@
-/* outlast WAY: a call that lasts until a line comes on standard input, for which a function of the
- * host waits that the call's stream has before it. Then says what was asked for, and lasts until it
- * is told to end.
+/* outlast WAY: a call that lasts until a line arrives on standard input: its stream has a host
+ * function before it, which waits for the line. Then prints its requests, and stays until standard
+ * input ends.
  *
  *   copy    a copy of a few KiB to the host
- *   launch  a launch into a stream that is full; before it, with nothing in flight, it says "idle"
- *           and waits for a line */
+ *   launch  a launch into a full stream; before it, with nothing in flight, the program prints
+ *           "idle" and waits for a line */
 #include "cuda_min.h"
 
-/* What a stream of the software GPU holds. */
+/* Capacity of a stream of the software GPU. */
 #define STREAM_DEPTH 1024
 
 CUresult cuLaunchHostFunc(CUstream, void (*)(void *), void *);
@@ -15,7 +15,7 @@ CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
 
 static atomic_int lines;
 
-/* A byte at a time: the rest is the end's. */
+/* Reads a byte at a time: the rest of the input belongs to the end of the program. */
 static void wait_for_line(void *unused) {
     char byte;
     (void)unused;
@@ -23,7 +23,7 @@ static void wait_for_line(void *unused) {
     lines++;
 }
 
-/* Fills the stream behind the function of the host, which is one of what it holds. */
+/* Fills the stream after the host function, which takes one of its places. */
 static void fill(CUdeviceptr byte) {
     for (int i = 1; i < STREAM_DEPTH; i++) CHECK(cuMemsetD8Async(byte, 0, 1, NULL));
 }

@@ -1,6 +1,6 @@
-/* past MIB: is a client of the daemon, has MIB of memory of the GPU that its library does not see,
- * taken through a driver in a linker namespace of its own, and work in flight that never ends. It
- * is not ended by SIGTERM. */
+/* past MIB: a client of the daemon with MIB of GPU memory that its library does not see, allocated
+ * through a driver in another linker namespace, and with work in flight that never ends. It ignores
+ * SIGTERM. */
 #include "cuda_min.h"
 
 #define IMAGE "softgpu-module 1\nkernel hang block_ns=3600000000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"

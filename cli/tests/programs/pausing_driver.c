@@ -22,7 +22,7 @@ int cuCtxCreate_v2(void **context, unsigned flags, int device) {
     return 0;
 }
 
-/* In `said` a byte arrives when somebody waits here. */
+/* The write end of a pipe, which receives a byte when a thread begins to wait here. */
 int said[2] = {-1, -1};
 
 int cuCtxSynchronize(void) {

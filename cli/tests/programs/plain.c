@@ -1,6 +1,5 @@
-/* plain WORDS…: a program that knows nothing of CUDA. Says what it can see of itself: its
- * arguments, its standard input, what dlsym finds, a thread local of a thread, and the error text
- * of a look-up in vain. Ends with 3. */
+/* plain WORDS…: a program without CUDA. Prints its arguments, its standard input, results of dlsym,
+ * a thread local of a thread, and the error text of a failed look-up. Exits with 3. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* A library that works with CUDA by itself: it finds the driver through the door it is told. */
+/* A library that uses CUDA itself: it finds the driver through the door that it is given. */
 #include "cuda_min.h"
 
 int plugin_run(const char *door, unsigned rounds) {
@@ -14,7 +14,7 @@ int plugin_run(const char *door, unsigned rounds) {
 
 static pthread_t looking;
 
-/* Each takes the dynamic linker's lock. */
+/* Each look-up takes the dynamic linker's lock. */
 static void look_up_often(void) {
     for (int look = 0; look < 200000; look++) {
         if (dlsym(RTLD_DEFAULT, "no_such_symbol") != NULL) exit(WRONG_RESULT);
@@ -26,7 +26,7 @@ static void *look_up(void *unused) {
     return unused;
 }
 
-/* A thread that this library's libc starts. */
+/* Starts a thread through this library's own libc. */
 int plugin_begin(void) { return pthread_create(&looking, NULL, look_up, NULL); }
 
 int plugin_end(void) { return pthread_join(looking, NULL); }

@@ -1,6 +1,6 @@
-/* priorities: sets the priority of one stream by its attribute, to each that the device has, and
- * launches after each. Says what it reads back, by both ways to ask, and how many levels there are.
- * */
+/* priorities: sets the priority of one stream by its attribute, to each level of the device, and
+ * launches after each change. Prints the priority by both ways to read it, and the number of
+ * levels. */
 #include "cuda_min.h"
 
 #define PRIORITY 8
@@ -29,7 +29,7 @@ int main(void) {
         memset(&value, 0x55, sizeof value);
         CHECK(cuStreamGetAttribute(stream, PRIORITY, &value));
         printf("asked %d: %d %d\n", asked, priority, value.priority);
-        /* As many as the level's number, so that the counts say which was which. */
+        /* As many launches as the level's number, so that the counts identify the level. */
         for (int i = 0; i <= least - asked; i++) work_launch(&work, stream);
     }
     attribute beyond = {{0}};

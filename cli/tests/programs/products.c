@@ -1,5 +1,5 @@
 /* products LIBRARY N: N products of a cuBLAS that is opened by its path, each waited for, then one
- * of nothing and one that is refused. */
+ * without elements and one that is refused. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

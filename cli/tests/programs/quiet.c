@@ -1,7 +1,8 @@
-/* quiet LAUNCHES: launches from a thread that may do nothing but read, write and end: the kernel
- * kills it at any other system call (seccomp, strict mode) and at a read of the time stamp counter,
- * through which the clock is read. Allocations, locks and look-ups in the environment are counted,
- * since this program's versions of them come before libc's. */
+/* quiet HOW LAUNCHES: launches from a thread whose system calls, locks and memory are watched. If
+ * HOW is `strict`, the thread may only read, write and exit: the kernel kills it at any other
+ * system call (seccomp, strict mode), and at a read of the time stamp counter, which a read of the
+ * clock uses. The program counts allocations, locks and look-ups in the environment: its versions
+ * of these functions precede libc's. */
 #include "cuda_min.h"
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -56,7 +57,7 @@ static void *run(void *how) {
     }
     is_watched = 0;
     if (worst == 0) atomic_fetch_add(&asked.launches, launches);
-    /* pthread_exit would do more than write and end. */
+    /* pthread_exit would make other system calls. */
     if (strcmp(how, "strict") == 0) syscall(SYS_exit, 0);
     return NULL;
 }

@@ -1,16 +1,16 @@
-/* quota MODE SEED COUNT THREADS: device memory obtained in every way, until there is no more.
+/* quota MODE SEED COUNT THREADS: allocates device memory in every way, until there is no more.
  *
- *   fill    on device COUNT, after a context on device 0: looks at the views, also before it has a
- *   context, allocates 64 MiB at a time until it is refused, gives one back, gets it again, frees
- *   all mixed   COUNT times, for each line on standard input: 40 random allocations and frees of
- *   every kind, or with THREADS of
- *           the kind of that number, then "look"; after one line more frees all of it and says
- *           "freed"
+ *   fill    on device COUNT, after a context on device 0: reads the views, also before it has a
+ *           context; allocates 64 MiB at a time until a refusal, frees all blocks
+ *   mixed   COUNT times, for each line on standard input: 40 random allocations and frees of every
+ *           kind, or of kind THREADS if that is not 0, then prints "look"; after one more line
+ *           frees all of it and prints "freed"
  *   storm   THREADS threads allocate and free at random until standard input ends; then everything
- *   is freed load    waits with "ready", allocates COUNT MiB for each line on standard input, says
- *   "granted" or "refused"
+ *           is freed
+ *   load    prints "ready", allocates COUNT MiB for each line on standard input, prints "granted"
+ *           or "refused"
  *
- * A refusal must be "out of memory"; anything else ends the program. */
+ * A refusal must be "out of memory"; any other error ends the program. */
 #include "cuda_mem.h"
 
 #include <poll.h>
@@ -66,7 +66,7 @@ static int take_physical(struct user *user, struct slot *slot) {
     CHECK(cuMemAddressReserve(&slot->address, slot->bytes, 0, 0, 0));
     CHECK(cuMemMap(slot->address, slot->bytes, 0, slot->physical, 0));
     CHECK(cuMemSetAccess(slot->address, slot->bytes, &access, 1));
-    /* In any order: memory lives until its last name and mapping. */
+    /* In any order: memory lives until its last handle and mapping are released. */
     if (any(user, 2)) {
         CHECK(cuMemRelease(slot->physical));
         slot->physical = 0;
@@ -130,7 +130,7 @@ static void give_back(struct user *user, struct slot *slot) {
     *slot = (struct slot){0};
 }
 
-/* One allocation or free; of one kind only, unless that is 0. */
+/* One allocation or free; only of kind `only`, unless that is 0. */
 static void step(struct user *user, int without_managed, int only) {
     struct slot *slot = &user->slots[any(user, SLOTS)];
     if (slot->kind != NONE) {
@@ -180,8 +180,8 @@ static void mixed(uint64_t seed, int count, int only) {
 static void *storm_thread(void *argument) {
     static _Thread_local struct user user;
     start(&user, (uint64_t)(uintptr_t)argument);
-    /* Managed memory lies in an arena of the software GPU that all processes share and that is
-     * smaller than the device. */
+    /* Without managed memory: it is in an arena that all processes of the software GPU share, and
+     * that is smaller than the device. */
     while (!is_over) step(&user, 1, 0);
     finish(&user);
     return NULL;
@@ -206,7 +206,7 @@ static void fill(size_t early_total, int ordinal) {
     size_t free_bytes, total, device_total;
     int count = 0;
     void *pinned;
-    /* The host's memory is none of the device's. */
+    /* Host memory must not count as device memory. */
     CHECK(cuMemHostAlloc(&pinned, 64 * MIB, 0));
     CHECK(cuDeviceTotalMem_v2(&device_total, ordinal));
     CHECK(cuMemGetInfo_v2(&free_bytes, &total));

@@ -1,12 +1,12 @@
-/* ranges HOW COUNT: a service of so many requests, one after the other with a pause after each.
- * HOW:
+/* ranges HOW COUNT: a service of COUNT requests, one after the other with a pause after each. HOW:
  *
- *   none      nobody is told of them api       by Pillion's own interface default   each is an NVTX
- *   range of the default domain, by one of the ways in which a program can say so domain    the
- *   same in the domain "service"
+ *   none      requests are not reported
+ *   api       by Pillion's own interface
+ *   default   each is an NVTX range of the default domain, by one of NVTX's ways to name a range
+ *   domain    the same in the domain "service"
  *
- * A request is three kernels of a millisecond. Before and in each lie ranges of other names and
- * domains. Two modules take turns, as two libraries would. */
+ * A request is three kernels of a millisecond. Ranges of other names and domains surround each
+ * request and are inside it. Two modules take turns, as two libraries would. */
 #include "cuda_min.h"
 #include "nvtx_min.h"
 
@@ -29,7 +29,7 @@ static void serve(void) {
     CHECK(cu.CtxSynchronize());
 }
 
-/* What a push or pop returned is what it returns without a tool. */
+/* A push or pop must have returned the value for a process without a tool. */
 static void expect_untracked(int level) {
     if (level != NO_PUSH_POP_TRACKING) {
         fprintf(stderr, "level %d\n", level);
@@ -51,7 +51,7 @@ static void in_default_domain(int i) {
     case 4: expect_untracked(first_push_event(&wide)); break;
     case 5: range = second_start_a("forward started"); break;
     }
-    /* One within it is no request. */
+    /* A range inside the request is not a request. */
     if (i % 6 != 5) first_push_a("forward inner");
     serve();
     if (i % 6 != 5) {

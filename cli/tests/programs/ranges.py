@@ -1,5 +1,5 @@
-"""ranges.py HOW: twenty ranges by NVIDIA's nvtx, in each one of another domain or name, with a
-context and without a kernel."""
+"""ranges.py HOW: twenty ranges by NVIDIA's nvtx, each with a range of another domain or name
+inside, with a context and without a kernel."""
 
 import ctypes
 import sys

@@ -1,10 +1,9 @@
-/* real_driver doors NAMES VERSIONS: prints where each name in the file NAMES leads, by dlsym and by
- * cuGetProcAddress.
- * real_driver calls LIBRARY INITIALISER NAMES: prints how each function of the library answers
- * before and after its initialiser.
+/* real_driver doors NAMES VERSIONS: prints the addresses that dlsym and cuGetProcAddress return for
+ * each name in the file NAMES. real_driver calls LIBRARY INITIALISER NAMES: prints how each
+ * function of the library answers before and after its initialiser.
  *
- * For NVIDIA's own libraries on a machine without a device. Each function is called in a child of
- * its own, with every argument the same: only an error or a signal may come of it. */
+ * For NVIDIA's own libraries on a machine without a device. Each function is called in a child
+ * process of its own, with all arguments equal, so that an error or a signal is the only result. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -38,8 +37,8 @@ static void read_versions(const char *file) {
     if (version_count == 0) exit(93);
 }
 
-/* The symbol at an address and the library it lies in. Each address is looked up once, because
- * dladdr reads whole tables. */
+/* The symbol at an address and its library. Each address is looked up once, because dladdr reads
+ * whole tables. */
 static const char *place_of(void *address) {
     static struct { void *address; char *text; } known[4 * NAMES_MAX];
     Dl_info info;
@@ -63,7 +62,7 @@ static const char *place_of(void *address) {
 typedef unsigned (*first_resolver)(const char *, void **, int, uint64_t);
 typedef unsigned (*second_resolver)(const char *, void **, int, uint64_t, int *);
 
-/* One line for each flag: the answers over all versions, each where it is not the one before. */
+/* Prints one line for each flag: the answers of all versions, each only where it changes. */
 static void print_answers(void *resolver, int is_second, const char *name) {
     for (unsigned flags = 0; flags < 6; flags++) {
         char last[320] = "", text[320];
@@ -122,7 +121,7 @@ typedef unsigned (*any_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uin
 
 #define PAGE_BYTES 65536
 
-/* The answer of a call with each argument `value`, or the signal that it ends with. */
+/* Prints the result of a call with all arguments `value`, or the signal that it ended with. */
 static void print_call(const char *when, const char *name, const char *what, uintptr_t value, any_function function) {
     static volatile unsigned *told;
     int status = 0;
@@ -145,7 +144,7 @@ static int calls(const char *file, const char *initialiser) {
         printf("%s\n", dlerror());
         return 91;
     }
-    /* At the same place in every run: what a function makes of half an address must not differ. */
+    /* At the same address in every run, because a function may use half of an address. */
     char *filled = mmap((void *)0x100000000000, 3 * PAGE_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     char *zeroes = filled + PAGE_BYTES, *nothing = zeroes + PAGE_BYTES;

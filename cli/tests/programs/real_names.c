@@ -1,5 +1,5 @@
-/* real_names: a program linked with the driver that uses names which our table lacks, as profilers
- * do. */
+/* real_names: a program linked with the driver that uses names which Pillion's table lacks, as
+ * profilers do. */
 #include <stdio.h>
 
 unsigned cuInit(unsigned);

@@ -1,4 +1,4 @@
-/* real_runtime: prints what NVIDIA's runtime reports without a device; linked with it, shared or
+/* real_runtime: prints the answers of NVIDIA's runtime without a device; linked with it, shared or
  * static. */
 #include <stddef.h>
 #include <stdio.h>

@@ -1,20 +1,19 @@
-/* record HOW ROUNDS: what is recorded of it is known: kernels of one, two and three blocks that
- * take 25, 120 and 600 us.
+/* record HOW ROUNDS: launches with a known record: kernels of one, two and three blocks that take
+ * 25, 120 and 600 us.
  *
- *   rounds    rounds of 16 launches, then one of 512 blocks whose blocks run in several waves; each
- *             round is waited for
- *   idle      each launch is waited for brief     rounds of launches of four blocks that take 5 us,
- *   each round waited for capture   a stream is in capture while another thread launches rounds;
- *   the graph of it then runs turns     rounds of 32 launches of one kernel of four blocks, of
- *   which the first takes 300 us and the
- *             others 30, behind a long one of another
- *   cancel    a thread that was cancelled makes the first launches, which are no points of
- *   cancellation forks     rounds, and a child of an early fork that has rounds of its own and ends
- *   by _exit for-ever  rounds that are printed, until standard input ends or the process is killed;
- *   prints its
+ *   rounds    rounds of 16 launches, then one of 512 blocks, which run in several waves; waits for
+ *             each round
+ *   idle      waits for each launch
+ *   brief     rounds of launches of four blocks that take 5 us; waits for each round
+ *   capture   a stream is in capture while another thread launches rounds; then its graph runs
+ *   turns     rounds of 32 launches of one kernel of four blocks, of which the first takes 300 us
+ *             and the others 30 us, after a long launch of another kernel
+ *   cancel    a cancelled thread makes the first launches, which are no cancellation points
+ *   forks     rounds, and an early child process that has its own rounds and ends by _exit
+ *   for-ever  rounds, each printed, until standard input ends or the process is killed; prints its
  *             process id first
  *
- * Returns 7, as nobody else does. */
+ * Exits with 7. */
 #include "cuda_min.h"
 
 CUresult cuStreamBeginCapture_v2(CUstream, int);
@@ -65,7 +64,7 @@ static void tiny_rounds(int count) {
     }
 }
 
-/* On a stream of its own, which does not wait for the one in capture. */
+/* Launches on its own stream, which does not wait for the one in capture. */
 static void *beside(void *count) {
     CUstream stream;
     CHECK(cu.CtxSetCurrent(work.context));
@@ -90,7 +89,7 @@ static void capture(int count) {
     CHECK(cu.CtxSynchronize());
 }
 
-/* Two kernels that nobody can tell apart. */
+/* Two kernels that Pillion cannot distinguish. */
 static CUfunction turn(const char *text) {
     CUmodule module;
     CUfunction function;

@@ -1,9 +1,10 @@
-/* resolve REQUESTS first|second: asks cuGetProcAddress for everything in the file REQUESTS, which
- * has lines "VERSION FLAGS SYMBOL NAME" (the name may be empty), and prints what came: result,
- * status, whether the address is that of SYMBOL, and of which library. `first` is the resolver with
- * four parameters (CUDA 11.3), `second` the one with five (CUDA 12.0).
+/* resolve REQUESTS first|second: asks cuGetProcAddress for each line "VERSION FLAGS SYMBOL NAME" of
+ * the file REQUESTS (the name may be empty), and prints result, status, whether the address is that
+ * of SYMBOL, and its library. `first` is the resolver with four parameters (CUDA 11.3), `second`
+ * the one with five (CUDA 12.0).
  *
- * The resolver is itself obtained through the resolver that it was obtained through: three deep. */
+ * The program obtains the resolver from the resolver that it obtained from the resolver: three
+ * levels. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -25,8 +26,8 @@ static unsigned ask(const char *name, void **address, int version, uint64_t flag
     return ((first_resolver)resolver)(name, address, version, flags);
 }
 
-/* Whether it is what dlsym finds under `symbol`, and in which library it lies. A driver may have
- * several symbols for one function, so the address is not named. */
+/* Prints whether the address is the one that dlsym finds for `symbol`, and its library. A driver
+ * may have several symbols for one function, so the name at the address is not printed. */
 static void print_address(void *address, const char *symbol) {
     Dl_info info;
     if (address == UNTOUCHED) printf(" untouched\n");

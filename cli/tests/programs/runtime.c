@@ -1,8 +1,8 @@
 /* A program of the CUDA runtime, as a compiler would make it: a fat binary's wrapper, registered at
  * the start with one kernel and its host half, a launch by <<<…>>>, copies, streams, events, a
- * captured graph, errors. The image is a text of the software GPU, whose kernels compute, so
- * results are checked. Prototypes are those of cuda_runtime_api.h and crt/host_runtime.h. Prints
- * what a run without Pillion prints. */
+ * captured graph, errors. The image is a text for the software GPU, whose kernels compute, so
+ * results are checked. Prototypes are those of cuda_runtime_api.h and crt/host_runtime.h. The
+ * output must be that of a run without Pillion. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -47,7 +47,7 @@ static int launches, h2d, d2h;
 static void **image;
 static struct wrapper wrapper = {0x466243b1, 1, "softgpu-module 1\n", NULL};
 
-/* What a call answers, as text. */
+/* Prints the result of a call. */
 #define SAY(call) printf("%s: %s\n", #call, cudaGetErrorName(call))
 static void must(const char *call, int error) {
     if (!error) return;
@@ -96,7 +96,7 @@ static void compute(void) {
     MUST(cudaMemcpyAsync(on_y, y, sizeof y, TO_DEVICE, stream)), h2d += sizeof y;
     if (!__cudaPushCallConfiguration((dim3){N / 256, 1, 1}, (dim3){256, 1, 1}, 0, stream)) saxpy(2, on_x, on_y, N);
 
-    /* The same again, three times, by a graph. */
+    /* The same three times more, by a graph. */
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     MUST(cudaStreamBeginCapture(stream, 0));

@@ -1,6 +1,6 @@
-/* Whether every field of the properties that a runtime fills is the one that NVIDIA's header names:
- * compiled with the header, beside a driver whose attributes are their own numbers and 1000
- * (numbering_driver.c). Prints each field that is not, and how many are. */
+/* Checks that a runtime fills the fields of its properties that NVIDIA's header names. It is
+ * compiled with the header, and runs with a driver whose attributes are 1000 plus their own number
+ * (numbering_driver.c). Prints each wrong field, and their number. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,7 +121,7 @@ static void check_features(void) {
     IS(clusterLaunch, ClusterLaunch);
 }
 
-/* What one release alone has. */
+/* Fields of one release only. */
 static void check_release(void) {
 #if CUDART_VERSION < 13000
     IS(clockRate, ClockRate);
@@ -141,7 +141,7 @@ static void check_release(void) {
     IS(gpuPciSubsystemID, GpuPciSubsystemId);
     IS(hostNumaMultinodeIpcSupported, HostNumaMultinodeIpcSupported);
 #endif
-    /* The header has no name for it; `cuda.h` has. */
+    /* The runtime's header has no name for it, but `cuda.h` has. */
     check("unifiedFunctionPointers", (unsigned)properties.of.unifiedFunctionPointers, 129);
 }
 

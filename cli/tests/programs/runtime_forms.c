@@ -1,6 +1,5 @@
-/* What CUDA 12 and 13 have in different forms, called as NVIDIA's header of the one or the other
- * declares it, on the software GPU. Prints what is the same for both, and a last line of each
- * release's own. */
+/* Functions that differ between CUDA 12 and 13, called as NVIDIA's header of that release declares
+ * them, on the software GPU. Prints the same lines for both, and a last line for each release. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static void pointers(void *memory) {
            attributes.of.device, attributes.of.devicePointer == memory, past);
 }
 
-/* How many nodes the stream's next one would come after. */
+/* Returns how many nodes the stream's next node would depend on. */
 static size_t captured_after(cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long id = 0;
@@ -98,8 +97,8 @@ void **__cudaRegisterFatBinary(void *);
 void __cudaUnregisterFatBinary(void **);
 char __cudaInitModule(void **);
 
-/* What compilers put before the first use of a managed variable, and a door to the driver that has
- * no version. */
+/* The call that compilers insert before the first use of a managed variable, and an entry point of
+ * the driver that has no version. */
 static void release(void) {
     struct { int magic, version; const void *content; void *file; } wrapper = {0x466243b1, 1, "softgpu-module 1\n", NULL},
         broken = {0x466243b1, 1, "no image\n", NULL};

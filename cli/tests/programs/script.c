@@ -1,23 +1,29 @@
-/* script FILE: makes the calls that FILE lists, one per line, and prints what each of them returned
- * and wrote.
+/* script FILE: makes the calls that FILE lists, one per line, and prints the result of each and the
+ * buffers that it wrote.
  *
- *   cuMemAlloc_v2 oCUdeviceptr i4096        a call, found by dlsym @ cuCtxSynchronize
- *   the same from a new thread, which has no context ? cuFoo
- *   whether dlsym finds it ! cuFoo 12000 2                         what cuGetProcAddress_v2 says of
- *   it
+ *   cuMemAlloc_v2 oCUdeviceptr i4096   a call, found by dlsym
+ *   @ cuCtxSynchronize                 the same from a new thread, which has no context
+ *   ? cuFoo                            whether dlsym finds it
+ *   ! cuFoo 12000 2                    the answer of cuGetProcAddress_v2
  *
- * Arguments are words of 64 bits: every parameter of the driver's functions is passed like one, but
- * structures of 64 bytes, which lie on the stack, where there are zeros.
+ * Arguments are words of 64 bits: every parameter of the driver's functions is passed like one,
+ * except structures of 64 bytes, which are on the stack, where there are zeros.
  *
- *   n        NULL, 0                        iNUMBER   a number x        a handle that nobody gave
- *   out  hTYPE:K   the Kth handle of that type, 0 if there are none b        a buffer of zeros
- *   oTYPE     a buffer that receives a handle of that type aTYPE:K  a buffer with that handle
- *   sTEXT     a text M        a module image                 P, Q      parameters of saxpy that are
- *   right, and with bad addresses C, D     a launch configuration, without and with a priority
- *   F    a function to be called back
+ *   n        NULL, 0
+ *   iNUMBER  a number
+ *   x        a handle that was never returned
+ *   hTYPE:K  the Kth handle of that type, 0 if there are none
+ *   b        a buffer of zeros
+ *   oTYPE    a buffer that receives a handle of that type
+ *   aTYPE:K  a buffer with that handle
+ *   sTEXT    a text
+ *   M        a module image
+ *   P, Q     parameters of saxpy that are right, and with bad addresses
+ *   C, D     a launch configuration, without and with a priority
+ *   F        a callback function
  *
- * Values that may differ from run to run are printed by what they stand for: handles and addresses
- * by a number in the order of their appearance, times not at all. */
+ * Values that may differ from run to run are replaced: handles and addresses are printed as numbers
+ * in the order of their appearance, and times are not printed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -60,7 +66,7 @@ static uint64_t handle_of(const char *type, unsigned wanted) {
     return 0;
 }
 
-/* Its number among all handles, or -1. The last that had this value is the one that has it now. */
+/* Returns the number of a handle, or -1. If several had this value, the last one counts. */
 static int known(uint64_t value) {
     for (unsigned i = handle_count; i-- > 0;)
         if (handles[i].value == value && value != 0) return (int)i;
@@ -88,7 +94,7 @@ static uint64_t configuration(int has_priority) {
     return (uint64_t)(uintptr_t)&config;
 }
 
-/* One argument; a buffer is remembered in `buffer`. */
+/* Converts one argument; `buffer` receives the address of a buffer. */
 static uint64_t argument(const char *word, unsigned char **buffer) {
     char type[40];
     unsigned k;
@@ -116,7 +122,7 @@ static uint64_t argument(const char *word, unsigned char **buffer) {
     }
 }
 
-/* What the call left in a buffer, up to the last byte that is not zero. */
+/* Prints the contents of a buffer after a call, up to the last word that is not zero. */
 static void show(const char *symbol, const unsigned char *buffer) {
     uint64_t words[SHOWN_BYTES / 8];
     memcpy(words, buffer, sizeof words);
@@ -141,13 +147,15 @@ static void take_handle(const char *type, const unsigned char *buffer) {
     handles[handle_count++].value = value;
 }
 
-/* The code without what depends on how fast the machine is: whether work is done yet. */
+/* Hides the difference between complete and incomplete work, which depends on the machine's
+ * speed. */
 static unsigned settled(const char *symbol, unsigned code) {
     int asks = strstr(symbol, "Query") != NULL || strstr(symbol, "ElapsedTime") != NULL;
     return asks && code == 600 ? 0 : code;
 }
 
-/* A kernel's fault comes when it comes; here it comes now, in whichever context. */
+/* Waits in all contexts, so that a kernel's fault is reported now and not at an arbitrary later
+ * call. */
 static void synchronize(void) {
     unsigned (*get)(void **) = dlsym(library, "cuCtxGetCurrent");
     unsigned (*set)(void *) = dlsym(library, "cuCtxSetCurrent");
@@ -162,8 +170,8 @@ static void synchronize(void) {
     set(current);
 }
 
-/* The same while a stream is captured, which a context's synchronisation would void: the streams
- * that are not. */
+/* The same during a capture, which a context's synchronisation would invalidate: waits for streams
+ * that are not in capture. */
 static void synchronize_beside_capture(void) {
     unsigned (*exchange)(int *) = dlsym(library, "cuThreadExchangeStreamCaptureMode");
     unsigned (*is)(void *, int *) = dlsym(library, "cuStreamIsCapturing");
@@ -171,7 +179,7 @@ static void synchronize_beside_capture(void) {
     int mode = 2; /* relaxed */
     exchange(&mode);
     for (unsigned i = 0; i < handle_count + 2; i++) {
-        /* The last two are the legacy and this thread's default stream. */
+        /* The last two are the legacy stream and this thread's default stream. */
         uint64_t stream = i < handle_count ? handles[i].value : i - handle_count + 1;
         int status = -1;
         if (i < handle_count && strcmp(handles[i].type, "CUstream") != 0) continue;
@@ -253,7 +261,7 @@ int main(int argc, char **argv) {
         } else if (line[0] != 0) {
             call(line);
         }
-        /* What was said before a crash is what is compared. */
+        /* The test compares the output up to a crash. */
         fflush(stdout);
     }
     return 0;

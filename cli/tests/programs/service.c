@@ -1,5 +1,5 @@
 /* service COUNT KERNEL_NS LATE_NS: marks COUNT requests by include/pillion.h, one after the other
- * with a pause after each; each is three kernels. Says how many took longer than LATE_NS by the
+ * with a pause after each; each is three kernels. Prints how many took longer than LATE_NS by the
  * program's own clock. */
 #include "../../../include/pillion.h"
 #include "cuda_min.h"

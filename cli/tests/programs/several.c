@@ -1,4 +1,4 @@
-/* several [held]: a launch on several devices. With "held" it says so before it, and after it. */
+/* several [held]: a launch on several devices. With "held" prints a line before and after it. */
 #include "code.h"
 
 static void expect(struct work *work, CUdeviceptr memory, float value) {
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "held") == 0) say("launched");
     atomic_fetch_add(&asked.launches, 1);
     expect(&work, work.y, 4);
-    /* Nothing is counted of what the driver refuses. */
+    /* Launches that the driver refuses are not counted. */
     printf("no list: %u, ", code.cuLaunchCooperativeKernelMultiDevice(NULL, 1, 0));
     printf("none: %u, ", code.cuLaunchCooperativeKernelMultiDevice(&launch, 0, 0));
     launch.stream = NULL;

@@ -1,5 +1,5 @@
-/* Preloaded into a daemon: a disk that does not answer. A file of what runs have learnt is opened
- * only once there is no file any more whose path is in SLOW_WHILE. */
+/* Preloaded into a daemon: simulates a disk that does not answer. A file of learnt data is opened
+ * only once the file that SLOW_WHILE names no longer exists. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,14 +1,16 @@
-/* soak WHAT COUNT: very many of one thing.
+/* soak WHAT COUNT: very many objects of one kind.
  *
- *   threads    COUNT threads, 16 at a time, that launch once or twice and end contexts   COUNT
- *   contexts, one after the other, each with memory, a stream and launches streams    COUNT streams
- *   and events, each used and destroyed blocks     COUNT live allocations, freed from the middle
- *   outwards, where neither end of a list is near modules    COUNT modules with a kernel of its own
- *   name, launched and unloaded; every tenth stays look-ups   COUNT look-ups by each of 8 threads:
- *   hooked names, other libraries' names, unknown names
+ *   threads    COUNT threads, 16 at a time, that launch once or twice and end
+ *   contexts   COUNT contexts, one after the other, each with memory, a stream and launches
+ *   streams    COUNT streams and events, each used and destroyed
+ *   blocks     COUNT live allocations, freed from the middle outwards, far from both ends of a list
+ *   modules    COUNT modules with a kernel of its own name, launched and unloaded; every tenth
+ *              stays
+ *   look-ups   COUNT look-ups by each of 8 threads: hooked names, other libraries' names, unknown
+ *              names
  *
- * Prints how much the process has grown from a tenth of the way to the end, and how many more
- * descriptors it has. */
+ * Prints by how much the process has grown, and how many more descriptors it has, from a tenth of
+ * the way to the end. */
 #include "cuda_min.h"
 #include <dirent.h>
 
@@ -38,7 +40,7 @@ static int open_files(void) {
     return files;
 }
 
-/* To be called in every round. Says now and then that it gets on: on a slow machine all of it takes
+/* Call this in every round. It prints progress from time to time: on a slow machine a run takes
  * minutes. */
 static void look(unsigned long round) {
     if (round % (count / 10) == 0) say("going on");
@@ -50,7 +52,7 @@ static void look(unsigned long round) {
 static void *short_life(void *number) {
     CHECK(cu.CtxSetCurrent(work.context));
     work_launch(&work, NULL);
-    /* 2 is the stream of the thread itself. */
+    /* Stream 2 is the thread's default stream. */
     if ((uintptr_t)number % 2 == 0) work_launch(&work, (CUstream)2);
     return NULL;
 }

@@ -1,5 +1,6 @@
-/* steady: launches in rounds of ten, each synchronised and printed, until standard input ends; then
- * checks the result. With an argument it pauses for so many milliseconds after each round. */
+/* steady [PAUSE_MS]: launches in rounds of ten, each synchronised and printed, until standard input
+ * ends; then checks the result. With an argument it pauses for so many milliseconds after each
+ * round. */
 #include "cuda_min.h"
 
 int main(int argc, char **argv) {

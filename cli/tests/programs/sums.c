@@ -1,5 +1,5 @@
-/* sums: four kernels of 2 ms on the thread's default stream and a wait for them, until standard
- * input ends. */
+/* sums: launches four kernels of 2 ms on the thread's default stream and waits for them, until
+ * standard input ends. */
 #include "cuda_min.h"
 
 #define LONG_IMAGE "softgpu-module 1\nkernel long block_ns=2000000 regs=32 shared=0 compute=0.5 bandwidth=0.25\n"

@@ -1,11 +1,12 @@
-/* threads HOW THREADS LAUNCHES: threads that launch at the same time, and how they end.
+/* threads HOW THREADS LAUNCHES: threads that launch at the same time, and the ways in which they
+ * end.
  *
- *   join     they launch LAUNCHES each and are joined; the result is checked exit     main calls
- *   exit(5) when standard input ends, wherever they are leave    main leaves by pthread_exit at
- *   once; the last thread that is done calls exit(8), as drivers have threads of
- *            their own, for which a process without others would wait for ever
- *   cancel   main cancels all of them when standard input ends, and joins them return   main
- *   returns 6 when standard input ends, wherever they are */
+ *   join     each launches LAUNCHES kernels, and main joins them; the result is checked
+ *   exit     main calls exit(5) when standard input ends, while the threads run
+ *   leave    main leaves by pthread_exit at once; the last thread calls exit(8) when it is done:
+ *            drivers have threads of their own, so the process would not exit otherwise
+ *   cancel   main cancels all of them when standard input ends, and joins them
+ *   return   main returns 6 when standard input ends, while the threads run */
 #include "cuda_min.h"
 
 static struct work work;

@@ -1,5 +1,5 @@
-/* told: a service of batches, of which the library's thread tells it, until standard input ends; a
- * request arrives every 10 ms. Says how often it was told. */
+/* told: a service of batches, whose size the library's thread sets, until standard input ends; a
+ * request arrives every 10 ms. Prints how often the size was set. */
 #include "../../../include/pillion.h"
 #include "cuda_min.h"
 
@@ -15,7 +15,7 @@ int main(void) {
     atomic_uint batch;
     atomic_init(&batch, 4);
     open_door("linked");
-    if (pillion_on_batch(0, take, &batch) == 0) return WRONG_RESULT; /* There is no thread yet. */
+    if (pillion_on_batch(0, take, &batch) == 0) return WRONG_RESULT; /* no thread yet */
     work_open(&work, PLAIN_IMAGE);
     if (pillion_batch_range(0, 0, 8, 2) == 0 || pillion_batch_range(0, 2, 8, 2) != 0) return WRONG_RESULT;
     if (pillion_on_batch(0, take, &batch) != 0) return WRONG_RESULT;

@@ -1,5 +1,5 @@
-/* two_drivers FILE: uses the driver that it is linked with, and asks another copy of it, FILE, for
- * functions. */
+/* two_drivers FILE: uses the driver that it is linked with, and looks up functions in another copy
+ * of it, FILE. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

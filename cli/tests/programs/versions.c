@@ -1,5 +1,5 @@
-/* versions N PLUGIN...: each plugin makes N products with its own cuBLAS, in turns, until each has
- * made them twice. */
+/* versions N PLUGIN...: each plugin makes N products with its own cuBLAS, in turns; each plugin has
+ * two turns. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* who: says with whose rights it runs. */
+/* who: prints its effective user id. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* work DOOR ROUNDS STATUS: every built-in kernel, on two streams, with copies both ways; prints
- * what came out and ends with STATUS. */
+/* work DOOR ROUNDS STATUS: launches every built-in kernel on two streams, with copies both ways;
+ * prints the results and exits with STATUS. */
 #include "cuda_min.h"
 
 #define SIDE 24
@@ -37,7 +37,7 @@ static void multiply(struct work *work, unsigned rounds) {
     CHECK(cu.MemFree(c));
 }
 
-/* fill, add and reduce on a stream of their own. */
+/* Runs fill, add and reduce on their own stream. */
 static void sum_up(struct work *work) {
     CUfunction fill, add, reduce;
     CUstream stream;

@@ -1,10 +1,11 @@
-/* work_ends HOW: launches ten kernels of 5 ms and ends what they run in while they do. Says "ended"
- * and stays.
+/* work_ends HOW: launches ten kernels of 5 ms and ends the object that they run in meanwhile.
+ * Prints "ended" and stays.
  *
- *   stream    destroys their stream context   destroys their context with the stream alive reset
- *   resets the device, whose primary context they run in fault     one more kernel writes where
- *   there is nothing: an error that stays thread    they are on the default stream of a thread that
- *   ends */
+ *   stream    destroys their stream
+ *   context   destroys their context with the stream alive
+ *   reset     resets the device, whose primary context they run in
+ *   fault     one more kernel writes to an invalid address: a sticky error
+ *   thread    they are on the default stream of a thread that ends */
 #include "cuda_min.h"
 
 #define ILLEGAL_ADDRESS 700
@@ -67,7 +68,7 @@ int main(int argc, char **argv) {
         launch(saxpy, ELEMENTS / 256, stream, parameters);
         CUdeviceptr memory;
         if (cu.StreamSynchronize(stream) != ILLEGAL_ADDRESS) return 4;
-        /* It is there to stay, and every call says so. */
+        /* The error is sticky: every call reports it. */
         if (cu.CtxSynchronize() != ILLEGAL_ADDRESS || cu.MemAlloc(&memory, 4) != ILLEGAL_ADDRESS ||
             cu.LaunchKernel(slow, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL) != ILLEGAL_ADDRESS)
             return 5;

@@ -1,4 +1,5 @@
-/* Another library's interposer: a dlsym that asks the next dlsym, as profilers and HAMi-core do. */
+/* Another library's interposer: a dlsym that calls the next dlsym, as profilers and HAMi-core
+ * do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

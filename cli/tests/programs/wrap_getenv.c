@@ -1,4 +1,5 @@
-/* Another library's interposer: counts getenv and passes it on to what RTLD_NEXT finds. */
+/* Another library's interposer: counts calls of getenv and passes them on to the function that
+ * RTLD_NEXT finds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -7,8 +8,8 @@ static _Thread_local int depth;
 
 char *getenv(const char *name) {
     static char *(*next)(const char *);
-    /* Found on a call that comes from dlsym itself: an interposer of dlsym that reads the
-     * environment would not end. */
+    /* A call from inside dlsym returns null: with an interposer of dlsym that reads the
+     * environment, the look-up would never end. */
     if (depth > 0) return NULL;
     if (next == NULL) {
         depth++;

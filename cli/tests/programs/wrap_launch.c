@@ -1,5 +1,5 @@
-/* A library that stands before the driver's launch, counts, and asks for the next definition, as
- * interposers do. */
+/* A library that precedes the driver's launch function, counts calls, and calls the next
+ * definition, as interposers do. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

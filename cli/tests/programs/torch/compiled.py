@@ -1,12 +1,12 @@
-"""A network compiled by torch.compile: Inductor writes Triton kernels, which are cubins with a
-launcher in C of Triton's own."""
+"""A network compiled by torch.compile: Inductor writes Triton kernels, which are cubins with
+Triton's own launcher in C."""
 
 import torch
 import torch._inductor.config
 
 from said import said
 
-# Which of several kernels is fastest would be measured, by as many launches as there is time for.
+# Autotuning would measure several kernels, with as many launches as time permits.
 torch._inductor.config.triton.autotune_pointwise = False
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8))
 compiled = torch.compile(model.cuda())

@@ -1,4 +1,4 @@
-"""A forward pass captured into a graph, which is replayed."""
+"""Captures a forward pass into a graph and replays it."""
 
 import torch
 

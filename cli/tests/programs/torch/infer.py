@@ -1,4 +1,4 @@
-"""An inference loop that brings each result to the host, by `.item()` and by `.cpu()`."""
+"""An inference loop that copies each result to the host, by `.item()` and by `.cpu()`."""
 
 import torch
 

@@ -4,7 +4,7 @@ import signal
 
 import torch
 
-# Also where it was started with the signal ignored, as in the background of a shell script.
+# Also if the program was started with the signal ignored, as in the background of a shell script.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 value = torch.zeros(1 << 16, device="cuda")
 for step in range(1 << 40):

@@ -1,5 +1,5 @@
-"""A DataLoader with two workers, made by fork and by spawn after CUDA was touched, whose batches go
-to the device."""
+"""A DataLoader with two workers, made by fork and by spawn after the first use of CUDA; its batches
+are copied to the device."""
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset

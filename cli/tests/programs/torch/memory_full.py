@@ -1,4 +1,4 @@
-"""More memory than there is, at once and bit by bit; then what fits."""
+"""Allocates more memory than there is, at once and bit by bit; then as much as fits."""
 
 import torch
 

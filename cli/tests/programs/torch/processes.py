@@ -1,5 +1,5 @@
-"""Processes made by torch.multiprocessing that each use the device, and get and give tensors
-through the host."""
+"""Processes made by torch.multiprocessing that each use the device, and exchange tensors through
+the host."""
 
 import torch
 import torch.multiprocessing as multiprocessing

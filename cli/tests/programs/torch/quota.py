@@ -1,5 +1,5 @@
-"""To the quota, over it, and on: says what it sees by PyTorch and by NVML, and "look" before each
-line that it reads."""
+"""Allocates up to the quota, beyond it, and again: prints the memory that PyTorch and NVML report,
+and "look" before each line that it reads."""
 
 import ctypes
 import re
@@ -35,7 +35,7 @@ try:
     while True:
         held.append(torch.empty(200 * MIB, dtype=torch.uint8, device="cuda"))
 except torch.OutOfMemoryError as error:
-    # As PyTorch's own allocator says it, and as the one on the driver's pools does.
+    # The text of PyTorch's own allocator, or of its allocator on the driver's pools.
     print("capacity", re.search(r"(?:total capacity of|Device limit +:) ([\d.]+ \w+)", str(error))[1])
 print("blocks=%d" % len(held), flush=True)
 look()

@@ -1,5 +1,5 @@
-"""A service each of whose 40 requests is a range of NVTX, in two of which lie more: PyTorch's own
-way to say so."""
+"""A service with 40 requests, each an NVTX range by PyTorch's own function, with another range
+inside."""
 
 import sys
 
@@ -14,7 +14,7 @@ with torch.inference_mode():
             output = model(torch.zeros(4, 64).to("cuda"))
             if number % 2:
                 output.sum().item()
-        # The even ones end before their work is complete.
+        # Even requests end before their work is complete.
         torch.cuda.synchronize()
 said()
 print("served", flush=True)

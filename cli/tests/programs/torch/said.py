@@ -1,4 +1,5 @@
-"""What the programs beside this say at their end: what PyTorch's allocator asked the driver for."""
+"""Prints the memory that PyTorch's allocator has requested from the driver, at the end of a
+program."""
 
 import contextvars
 import gc
@@ -10,8 +11,8 @@ LOOKS_MAX = 10_000
 
 
 def note_process():
-    """Adds this process to the file that the test names: what a process leaves behind is called by
-    its number."""
+    """Adds this process to the file that the test names: files that a process leaves behind have
+    its number in their names."""
     with open(os.environ["PILLION_TEST_PIDS"], "a") as pids:
         print(os.getpid(), file=pids)
 
@@ -32,14 +33,14 @@ def said(**more):
 
 
 def let_backward_end():
-    """Waits until PyTorch's own thread has let go of the last backward pass.
+    """Waits until PyTorch's own thread has released the last backward pass.
 
-    `backward()` returns before that. The pass holds a copy of the caller's context, which is
-    Python's, so that thread takes Python's lock to free it. If the interpreter ends meanwhile,
-    Python before 3.14 ends the thread there, inside a destructor of C++, and that ends the process:
-    "terminate called without an active exception", with Pillion or without.
+    `backward()` returns before that. The pass holds a copy of the caller's context, which is a
+    Python object, so that thread takes Python's lock to free it. If the interpreter ends meanwhile,
+    Python before 3.14 ends the thread inside a C++ destructor, which ends the process: "terminate
+    called without an active exception", with Pillion or without.
     """
-    # Now this thread has a context itself, and it is the one that stays.
+    # This thread now has a context, which is the one that remains.
     contextvars.copy_context()
     for _ in range(LOOKS_MAX):
         contexts = [None for kept in gc.get_objects() if type(kept) is contextvars.Context]

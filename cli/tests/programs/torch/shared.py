@@ -1,5 +1,4 @@
-"""Tensors of the device that processes of torch.multiprocessing hand to each other as they are, by
-CUDA's IPC."""
+"""Processes of torch.multiprocessing that share tensors on the device, by CUDA's IPC."""
 
 import torch
 import torch.multiprocessing as multiprocessing
@@ -9,11 +8,11 @@ from said import said
 
 def work(given, got, done):
     tensor = given.get()
-    # Behind what the other process put on its stream, for which PyTorch shares an event.
+    # This runs after the other process's work on its stream: PyTorch shares an event for that.
     doubled = tensor * 2
     got.put((str(tensor.device), tuple(doubled.shape), doubled))
     del tensor
-    # What is sent must live until it was received.
+    # The sent tensor must live until the other process has received it.
     done.wait()
 
 

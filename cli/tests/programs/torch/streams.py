@@ -1,5 +1,5 @@
-"""Side streams of different priorities that wait for each other by events, and copies of pinned
-memory beside them."""
+"""Side streams of different priorities that wait for each other by events, with copies of pinned
+memory."""
 
 import torch
 

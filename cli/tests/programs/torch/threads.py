@@ -1,5 +1,5 @@
-"""Threads that run forward and backward at once, each on its own tensors; the backward pass has a
-thread of its own."""
+"""Threads that run forward and backward passes at once, each on its own tensors; the backward pass
+has its own thread."""
 
 import threading
 

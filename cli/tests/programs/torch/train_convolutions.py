@@ -1,5 +1,5 @@
-"""A training step of a small convolutional network; cuDNN is switched off, as NVIDIA's refuses this
-driver."""
+"""A training step of a small convolutional network, with cuDNN switched off: NVIDIA's cuDNN refuses
+this driver."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A kernel written in Triton, which launches it through the driver, past the CUDA runtime."""
+"""A Triton kernel: Triton launches it through the driver, without the CUDA runtime."""
 
 import torch
 import triton
