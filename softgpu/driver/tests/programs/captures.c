@@ -1,4 +1,4 @@
-/* Stream capture: what is recorded, and what is refused and voids it. */
+/* Stream capture: recorded operations, and operations that are refused and invalidate it. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include "graph_min.h"
@@ -32,7 +32,7 @@ static int status_of(CUstream stream) {
 static int called;
 static void call(void *data) { (void)data, called++; }
 
-/* Two streams that part and meet again. */
+/* Two streams fork and join. */
 static void fork_and_join(int mode) {
     CUgraph graph, seen;
     CUgraphExec exec;
@@ -67,7 +67,7 @@ static void fork_and_join(int mode) {
     WANT(CAPTURE_INVALIDATED, cuStreamEndCapture(origin, &graph));
     SHOW(graph == NULL && status_of(origin) == 0 && status_of(other) == 0);
 
-    /* Again, without the mistake. */
+    /* Again, without the error. */
     DO(cuStreamBeginCapture_v2(origin, mode));
     fill_on(origin, &x, 1);
     DO(cuEventRecord(fork_event, origin));
@@ -92,7 +92,7 @@ static void fork_and_join(int mode) {
     expect(x, 3);
     SHOW(called == 1);
 
-    /* A launch of a graph in a capture becomes a child of it. */
+    /* A graph that is launched in a capture becomes a child graph. */
     DO(cuStreamBeginCapture_v2(origin, mode));
     DO(cuGraphLaunch(exec, origin));
     fill_on(origin, &y, 9);
@@ -110,7 +110,8 @@ static void fork_and_join(int mode) {
     DO(cuGraphDestroy(outer));
 }
 
-/* Begins a capture, makes a call that must be refused, and looks whether it was voided. */
+/* Begins a capture, makes a call that must be refused, and checks whether the capture is
+ * invalidated. */
 #define REFUSED(mode, code, is_void, call) do { \
         CUgraph none_; \
         DO(cuStreamBeginCapture_v2(origin, mode)); \
@@ -143,7 +144,7 @@ static void refusals(void) {
         REFUSED(mode, CAPTURE_ISOLATION, 1, cuStreamWaitEvent(origin, old, 0));
         REFUSED(mode, CAPTURE_UNSUPPORTED, 1, cuStreamAddCallback(origin, (void *)call, NULL, 0));
         REFUSED(mode, OK, 0, cuMemsetD32Async(y, 0, 1, free_stream));
-        /* An event that stands in a capture. */
+        /* An event that was recorded in a capture. */
         DO(cuStreamBeginCapture_v2(origin, mode));
         DO(cuEventRecord(fork_event, origin));
         WANT(mode == RELAXED ? CAPTURED_EVENT : CAPTURE_UNSUPPORTED, cuEventQuery(fork_event));
@@ -151,14 +152,14 @@ static void refusals(void) {
         WANT(CAPTURED_EVENT, cuEventSynchronize(fork_event));
         DO(cuEventRecord(fork_event, origin));
         DO(cuEventSynchronize(fork_event));
-        /* Work that was not joined. */
+        /* Forked work that was not joined. */
         DO(cuStreamBeginCapture_v2(origin, mode));
         DO(cuEventRecord(fork_event, origin));
         DO(cuStreamWaitEvent(other, fork_event, 0));
         fill_on(other, &y, 1);
         WANT(CAPTURE_UNJOINED, cuStreamEndCapture(origin, &graph));
         SHOW(graph == NULL && status_of(other) == 0);
-        /* Two captures do not become one. */
+        /* Two captures cannot be merged. */
         DO(cuStreamBeginCapture_v2(origin, mode));
         DO(cuStreamBeginCapture_v2(other, mode));
         DO(cuEventRecord(fork_event, origin));
@@ -172,7 +173,7 @@ static void refusals(void) {
     WANT(INVALID_VALUE, cuStreamBeginCapture_v2(origin, 3));
 }
 
-/* What another thread may do while this one captures. */
+/* The expected results of another thread's calls while this thread captures. */
 static struct { int own_mode, expected; int joins_end; } wanted;
 static void *beside(void *unused) {
     (void)unused;
@@ -184,7 +185,7 @@ static void *beside(void *unused) {
     SHOW(mode == GLOBAL);
     WANT(wanted.expected, cuEventQuery(old));
     WANT(wanted.expected, cuMemAlloc_v2(&memory, 64));
-    /* Work on a stream that is in no capture goes, whatever the mode. */
+    /* Work on a stream outside the capture is accepted in every mode. */
     fill_on(free_stream, &y, 4);
     if (wanted.joins_end) WANT(CAPTURE_WRONG_THREAD, cuStreamEndCapture(origin, &graph));
     return NULL;
@@ -206,7 +207,8 @@ static void threads(void) {
         }
 }
 
-/* Memory that a capture allocates belongs to the graph, and to nobody if the capture is voided. */
+/* Memory that a capture allocates belongs to the graph. If the capture is invalidated, it is
+ * freed. */
 static void memory(void) {
     CUdeviceptr taken;
     CUgraph graph;
@@ -234,7 +236,7 @@ static void memory(void) {
     SHOW(before == after);
 }
 
-/* Into a graph that there is, and with dependencies set by hand. */
+/* Captures into an existing graph, and with dependencies set by hand. */
 static void by_hand(void) {
     CUgraph graph, same;
     CUgraphNode first, nodes[8];
@@ -250,7 +252,7 @@ static void by_hand(void) {
     DO(cuGraphNodeGetDependentNodes(first, nodes, &count));
     SHOW(count == 2);
     DO(cuGraphDestroy(graph));
-    /* A destroyed stream takes its capture along. */
+    /* The destruction of a stream ends its capture. */
     CUstream stream;
     DO(cuStreamCreate(&stream, 1));
     DO(cuStreamBeginCapture_v2(stream, GLOBAL));

@@ -1,4 +1,4 @@
-/* The kernels that compute give the results of arithmetic. */
+/* The kernels that compute return correct results. */
 #include "cuda_min.h"
 
 enum { N = 300000, M = 17, K = 23, L = 29 };
@@ -39,8 +39,8 @@ int main(void) {
             for (int d = 0; d < K; d++) expected += a[i * K + d] * b[d * L + j];
             SHOW(c[i * L + j] == expected);
         }
-    /* Fills of each width, a copy inside the device, and one where the addresses say the direction.
-     * */
+    /* Fills of each width, a copy within the device, and one whose addresses determine the
+     * direction. */
     DO(cuMemsetD8_v2(da, 0x11, 4));
     DO(cuMemsetD16_v2(da + 4, 0x2233, 2));
     DO(cuMemsetD32Async(da + 8, 0x44556677, 1, NULL));

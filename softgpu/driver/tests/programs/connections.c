@@ -1,4 +1,4 @@
-/* As many streams as argv[1] connections are independent; one more waits behind another. */
+/* As many streams as argv[1] connections are independent; one more waits for another. */
 #include "cuda_min.h"
 
 CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
@@ -12,7 +12,7 @@ int main(int argc, char **argv) {
     CUstream streams[40];
     DO(cuMemHostAlloc((void **)&gate, 64, 0));
     *gate = 0;
-    /* The legacy stream has the first connection; it is empty. */
+    /* The legacy stream has the first connection, without work. */
     for (int i = 0; i <= connections; i++) DO(cuStreamCreate(&streams[i], 1));
     CUstream first = streams[0], last = streams[connections];
     DO(cuStreamWaitValue32_v2(first, (CUdeviceptr)gate, 1, 0));
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
         DO(cuStreamSynchronize(streams[i]));
     }
     for (int i = 0; i < 100; i++) WANT(NOT_READY, cuStreamQuery(last));
-    /* A stream that is destroyed leaves its connection to the next one. */
+    /* A destroyed stream frees its connection for the next one. */
     if (connections > 1) {
         CUstream next;
         DO(cuStreamDestroy_v2(streams[1]));

@@ -1,6 +1,6 @@
-/* A query or a wait of the legacy stream answers for earlier work in the context's blocking
- * streams, also in those that were destroyed, and for no other stream's. Each stream waits at a
- * gate, and time opens none. */
+/* A query or a wait of the legacy stream covers earlier work in the context's blocking streams,
+ * including destroyed ones, and no other work. Each stream waits at a gate, which never opens by
+ * itself. */
 #include "cuda_min.h"
 #include <pthread.h>
 
@@ -17,13 +17,13 @@ static void close_gate(CUstream stream) { DO(cuStreamWaitValue32_v2(stream, (CUd
 
 static void open_gate(void) { *gate = gates; }
 
-/* Waits while the work takes 2 ms: the streams are idle only if the wait was for them. */
+/* Waits while the work takes 2 ms: the streams are idle only if the wait covered them. */
 static void expect_wait(void) {
     open_gate();
     DO(cuStreamSynchronize(NULL));
 }
 
-/* What is at the gate in the stream is earlier work of the legacy stream's. */
+/* Work at the gate in this stream counts as earlier work of the legacy stream. */
 static void expect_seen(CUstream stream) {
     close_gate(stream);
     run(longer, 1, stream, NULL);
@@ -34,7 +34,7 @@ static void expect_seen(CUstream stream) {
     DO(cuStreamQuery(NULL));
 }
 
-/* What is at the gate in the stream is none. */
+/* Work at the gate in this stream does not count. */
 static void expect_unseen(CUstream stream) {
     close_gate(stream);
     DO(cuStreamQuery(NULL));
@@ -67,13 +67,13 @@ int main(int argc, char **argv) {
     expect_seen(per_thread);
     expect_unseen(free_stream);
 
-    /* Streams of another context are not the legacy stream's of this one. */
+    /* The legacy stream does not cover streams of another context. */
     DO(cuCtxCreate_v2(&other, 0, 0));
     DO(cuStreamCreate(&elsewhere, 0));
     DO(cuCtxSetCurrent(context));
     expect_unseen(elsewhere);
 
-    /* Nor does another stream's query answer for more than its own work. */
+    /* Another stream's query covers only its own work. */
     close_gate(blocking);
     DO(cuStreamQuery(free_stream));
     DO(cuStreamQuery(per_thread));
@@ -81,14 +81,14 @@ int main(int argc, char **argv) {
     DO(cuStreamSynchronize(NULL));
     DO(cuStreamQuery(blocking));
 
-    /* A stream that was destroyed still executes what it was given, and so does that of a thread
-     * that ended. */
+    /* A destroyed stream still executes its work, and so does the default stream of a thread that
+     * has ended. */
     close_gate(blocking);
     DO(cuStreamDestroy_v2(blocking));
     WANT(NOT_READY, cuStreamQuery(NULL));
     expect_wait();
     DO(cuStreamQuery(NULL));
-    /* Threads do not end on the virtual clock, which would wait for their next call. */
+    /* Without the virtual clock only: it would wait for the ended thread's next call. */
     if (argc == 1) {
         pthread_t thread;
         pthread_create(&thread, NULL, use_own_stream, NULL);

@@ -1,10 +1,10 @@
-/* Several devices in one process. Arguments: for each device that is to be seen, "PCI-bus-id SMs".
- * */
+/* Several devices in one process. Arguments: "PCI-bus-id SMs" for each device that must be
+ * visible. */
 #include "cuda_min.h"
 
 #define N 4096
 
-/* Adds 1 to each of a vector's elements, so many times, on the device of the current context. */
+/* Adds 1 to each element of a vector, `times` times, on the device of the current context. */
 static void work(int times) {
     CUmodule module;
     CUfunction saxpy;
@@ -73,7 +73,8 @@ int main(int count, char **arguments) {
         SHOW(can == 0);
         WANT(INVALID_VALUE, cuDeviceGetP2PAttribute(&can, 99, a, b));
     }
-    /* A stream is of the context that was current when it was made, and is used whichever is. */
+    /* A stream belongs to the context that was current at its creation, and works with any current
+     * context. */
     for (int device = 0; device < seen; device++) {
         CUstream stream;
         CUcontext owner;
@@ -86,7 +87,7 @@ int main(int count, char **arguments) {
         SHOW(owner == contexts[device]);
         DO(cuStreamDestroy_v2(stream));
     }
-    /* Pinned memory is every device's. */
+    /* Pinned memory belongs to every device. */
     char *pinned;
     DO(cuMemHostAlloc((void **)&pinned, 512, 0));
     for (int device = 0; device < seen; device++) {

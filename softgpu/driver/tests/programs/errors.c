@@ -1,4 +1,4 @@
-/* What cannot be done is refused with CUDA's code for it. */
+/* Impossible requests are refused with CUDA's error code. */
 #include "cuda_min.h"
 
 int main(void) {
@@ -126,7 +126,7 @@ int main(void) {
     SHOW(strcmp(name, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0);
     WANT(INVALID_VALUE, cuGetErrorName(12345, &name));
 
-    /* Contexts stack; one that is gone says so. */
+    /* Contexts form a stack; a destroyed one is reported. */
     CUcontext second;
     DO(cuCtxCreate_v2(&second, 0, 0));
     DO(cuCtxGetCurrent(&current));
@@ -140,7 +140,7 @@ int main(void) {
     DO(cuCtxGetCurrent(&current));
     SHOW(current == context);
 
-    /* A kernel that leaves its memory breaks the context for good. */
+    /* A kernel that accesses memory outside its allocations breaks the context for good. */
     float one = 1;
     unsigned n = 1 << 20;
     run(fill, 1, NULL, (void *[]){&memory, &one, &n});

@@ -1,6 +1,6 @@
 /* With SOFTGPU_EVENT_NS=argv[1] a record or query of an event, and a query of a stream, takes at
- * least so long, two of them at once twice as long, and a launch waits for one that has begun.
- * Nothing is said of how long anything takes at most. */
+ * least so long; two at once take twice as long; and a launch waits for a call that has begun. No
+ * upper limits are tested. */
 #include "cuda_min.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@ static void *query(void *unused) {
     return NULL;
 }
 
-/* Launches until one had to wait for an event call. */
+/* Launches until one launch had to wait for an event call. */
 static void *launch(void *unused) {
     (void)unused;
     DO(cuCtxSetCurrent(context));
@@ -60,14 +60,14 @@ int main(int argc, char **argv) {
     DO(cuStreamQuery(stream));
     SHOW(now_ns() - begun_ns >= held_ns);
 
-    /* One at a time. */
+    /* Calls run one at a time. */
     begun_ns = now_ns();
     pthread_create(&thread, NULL, query, NULL);
     query(NULL);
     pthread_join(thread, NULL);
     SHOW(now_ns() - begun_ns >= 2 * CALLS * held_ns);
 
-    /* A launch meets an event call sooner or later. */
+    /* A launch coincides with an event call sooner or later. */
     pthread_create(&thread, NULL, launch, NULL);
     for (int i = 0; i < ATTEMPTS && !has_waited; i++) DO(cuEventQuery(event));
     is_over = 1;

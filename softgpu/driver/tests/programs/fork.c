@@ -1,5 +1,5 @@
-/* A child of fork can do nothing, and does not disturb its parent; a child forked before cuInit can
- * do everything. */
+/* A child of fork cannot use CUDA, and does not disturb its parent; a child forked before cuInit
+ * can use all of it. */
 #include "cuda_min.h"
 #include <sys/wait.h>
 #include <unistd.h>

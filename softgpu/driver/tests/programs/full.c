@@ -20,7 +20,7 @@ static atomic_int submitted, called, returned;
 
 static void nothing(void *unused) { (void)unused; }
 
-/* Threads do not end: the virtual clock would wait for their next call. */
+/* Threads must not end: the virtual clock would wait for their next call. */
 static void stay(void) { DO(cuEventSynchronize(never)); }
 
 static void *fill(void *unused) {
@@ -62,7 +62,7 @@ int main(void) {
     pthread_t thread;
     CUcontext beside;
     CUevent free_event;
-    /* Instead of hanging for good. */
+    /* Ends the test instead of a hang. */
     alarm(100);
     context = start();
     shorter = function("short");

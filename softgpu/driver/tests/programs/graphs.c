@@ -1,5 +1,4 @@
-/* Graphs: what they are made of, that they compute what they should, and every way to change them.
- * */
+/* Graphs: their nodes, the results that they compute, and every way to change them. */
 #include "graph_min.h"
 
 #define N 1000
@@ -25,7 +24,7 @@ static KernelParams fill_node(CUdeviceptr *to, float *value) {
     return add_params(fill, params, n);
 }
 
-/* x = a * one + x, by nodes that only depend on each other as told. */
+/* x = a * one + x, by nodes with explicit dependencies only. */
 static void order_and_parameters(void) {
     CUgraph graph;
     CUgraphNode first, second, third, some[8], more[8];
@@ -42,7 +41,7 @@ static void order_and_parameters(void) {
     params = add_params(saxpy, saxpy_params, n);
     DO(cuGraphAddKernelNode_v2(&third, graph, &first, 1, &params));
     DO(cuGraphAddDependencies(graph, &second, &third, 1));
-    /* The arguments were read when the node was made. */
+    /* The arguments were copied when the node was made. */
     a = 1000;
     WANT(INVALID_VALUE, cuGraphAddDependencies(graph, &second, &third, 1));
     WANT(INVALID_VALUE, cuGraphAddDependencies(graph, &third, &third, 1));
@@ -74,7 +73,7 @@ static void order_and_parameters(void) {
     DO(cuGraphUpload(exec, NULL));
     DO(cuGraphLaunch(exec, NULL));
     expect(y, 23);
-    /* An executable outlives its graph, and each launch runs it anew. */
+    /* An executable outlives its graph, and can be launched again. */
     DO(cuGraphDestroy(graph));
     WANT(INVALID_VALUE, cuGraphDestroy(graph));
     DO(cuGraphLaunch(exec, NULL));
@@ -104,7 +103,7 @@ static void kinds(CUcontext context) {
     DO(cuGraphAddKernelNode(&inside, child, NULL, 0, &fill_y));
     SetParams zero = {.dst = x, .value = 0, .element_bytes = 4, .width = n, .height = 1};
     DO(cuGraphAddMemsetNode(&last, graph, NULL, 0, &zero, context));
-    /* From pageable memory as it is when the graph runs. */
+    /* From pageable memory, as it is when the graph runs. */
     CopyParams copy = {.from = {.type = ON_HOST, .host = host}, .to = {.type = ON_DEVICE, .device = x},
                        .width = sizeof host, .height = 1, .depth = 1};
     DO(cuGraphAddMemcpyNode(&node, graph, &last, 1, &copy, context));
@@ -151,7 +150,7 @@ static void kinds(CUcontext context) {
     DO(cuGraphExecDestroy(exec));
 }
 
-/* Every way to change an executable. */
+/* Changes an executable in every way. */
 static void changes(void) {
     CUgraph graph, other, child;
     CUgraphNode node, alike, found, leaf, parent;
@@ -169,7 +168,7 @@ static void changes(void) {
     DO(cuGraphExecKernelNodeSetParams_v2(exec, node, &params));
     DO(cuGraphLaunch(exec, NULL));
     expect(x, 2);
-    /* The graph keeps what it had. */
+    /* The graph keeps its own parameters. */
     KernelParams back;
     DO(cuGraphKernelNodeGetParams_v2(node, &back));
     SHOW(*(float *)back.params[1] == 1);
@@ -195,7 +194,7 @@ static void changes(void) {
     DO(cuGraphExecNodeSetParams(exec, node, &any));
     DO(cuGraphLaunch(exec, NULL));
     expect(x, 1);
-    /* What cannot be changed says why. */
+    /* A refused change reports its reason. */
     DO(cuGraphAddEmptyNode(&leaf, other, NULL, 0));
     WANT(UPDATE_FAILURE, cuGraphExecUpdate_v2(exec, other, &info));
     SHOW(info.result == 2);
@@ -217,7 +216,7 @@ static void changes(void) {
     WANT(INVALID_VALUE, cuGraphExecChildGraphNodeSetParams(exec, parent, other));
     DO(cuGraphLaunch(exec, NULL));
     expect(x, 3);
-    /* Nodes in a circle cannot run. */
+    /* Nodes in a cycle cannot run. */
     CUgraphNode a, b;
     CUgraph circle;
     CUgraphExec none;
@@ -259,7 +258,7 @@ static void memory(void) {
     expect(x, 7);
     DO(cuDeviceGetGraphMemAttribute(0, 0, &bytes));
     SHOW(bytes == N * 4);
-    /* Still allocated: it must be freed first, by any means. */
+    /* The memory is still allocated: it must be freed first, by any means. */
     WANT(INVALID_VALUE, cuGraphLaunch(exec, NULL));
     DO(cuMemFreeAsync(params.address, NULL));
     WANT(INVALID_VALUE, cuMemFree_v2(params.address));

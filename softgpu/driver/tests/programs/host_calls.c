@@ -1,4 +1,4 @@
-/* Functions that the driver calls in a stream's order. */
+/* Functions that the driver calls in stream order. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@ static float *pinned;
 
 static void number(void *data) { seen[(size_t)data] = atomic_fetch_add(&order, 1); }
 
-/* The same, once it is let: until then the stream stands, however long this process gets no
- * processor. */
+/* The same, once the program permits it: until then the stream stops, however long this process
+ * gets no processor. */
 static atomic_int is_let;
 static void number_when_let(void *data) {
     while (atomic_load(&is_let) == 0) usleep(100);
@@ -23,11 +23,11 @@ static void number_when_let(void *data) {
 static void slow(void *data) {
     float *at = data;
     usleep(20000);
-    /* The copy before is complete, the fill after has not begun. */
+    /* The copy before this call is complete; the copy after it has not begun. */
     if (*at == 1) *at = 5;
 }
 
-/* CUDA is not to be had from here. */
+/* Calls of CUDA are refused here. */
 static void use_cuda(void *data) {
     CUdeviceptr memory;
     (void)data;
@@ -65,7 +65,7 @@ int main(void) {
     DO(cuStreamSynchronize(a));
     for (int i = 0; i < CALLS; i++) SHOW(seen[i] == i);
 
-    /* What comes after waits for the function. */
+    /* Later work waits for the function. */
     run(fill, 1, a, (void *[]){&x, &one, &n});
     DO(cuMemcpyDtoHAsync_v2(pinned, x, 4, a));
     DO(cuLaunchHostFunc(a, slow, pinned));
@@ -73,7 +73,7 @@ int main(void) {
     DO(cuMemcpyDtoHAsync_v2(back, x, 4, a));
     SHOW(back[0] == 5);
 
-    /* A stream that waits for another's function, although its own was asked for first. */
+    /* A stream waits for another stream's function. */
     DO(cuLaunchHostFunc(b, number, (void *)0));
     DO(cuEventRecord(event, b));
     DO(cuStreamWaitEvent(a, event, 0));
@@ -88,7 +88,7 @@ int main(void) {
     DO(cuStreamSynchronize(a));
     SHOW(atomic_load(&refused) == 1 && atomic_load(&ended) == 1);
 
-    /* A user object ends with its last reference, that of a graph. */
+    /* A user object ends with its last reference, here a graph's. */
     CUgraph graph;
     CUuserObject object;
     DO(cuGraphCreate(&graph, 0));
@@ -98,7 +98,7 @@ int main(void) {
     DO(cuUserObjectRelease(object, 1));
     SHOW(atomic_load(&released) == 0);
     DO(cuGraphDestroy(graph));
-    /* That thread's calls come one after the other. */
+    /* The driver's thread calls one function after the other. */
     while (atomic_load(&released) == 0) {
         DO(cuLaunchHostFunc(b, number, (void *)0));
         DO(cuStreamSynchronize(b));

@@ -1,5 +1,5 @@
-/* Memory is a resource of the device: what is full says so, and what addresses mean can be asked.
- * */
+/* Memory is a resource of the device: allocations fail when it is full, and attributes of addresses
+ * can be queried. */
 #include "cuda_min.h"
 
 typedef struct pool *Pool;
@@ -40,7 +40,7 @@ static void full(void) {
     SHOW(free_bytes == total);
     size_t third = total / 3 & ~(size_t)((2 << 20) - 1);
 
-    /* Whatever takes memory takes it of the same device. */
+    /* All kinds of allocations take memory of the same device. */
     DO(cuMemCreate(&handle, third, &prop, 0));
     DO(cuMemAlloc_v2(&memory, third));
     DO(cuDeviceGetDefaultMemPool(&pool, 0));
@@ -59,7 +59,7 @@ static void full(void) {
     WANT(OUT_OF_MEMORY, cuMemAlloc_v2(&pieces[0], SIZE_MAX));
     WANT(OUT_OF_MEMORY, cuMemAllocAsync(&pieces[0], SIZE_MAX - 5, stream));
 
-    /* What is being freed is waited for. */
+    /* An allocation waits for memory whose free is pending. */
     DO(cuMemFreeAsync(more, stream));
     DO(cuMemAllocAsync(&more, third, stream));
     DO(cuMemFreeAsync(more, stream));
@@ -69,7 +69,7 @@ static void full(void) {
     DO(cuMemGetInfo_v2(&free_bytes, &total));
     SHOW(free_bytes == total);
 
-    /* Memory that a pool keeps is not free; trimming gives it back. */
+    /* Memory that a pool keeps is not free; trimming the pool releases it. */
     DO(cuMemPoolCreate(&pool, &props));
     DO(cuMemPoolSetAttribute(pool, 4, &keep));
     DO(cuMemAllocFromPoolAsync(&more, third, pool, stream));
@@ -96,7 +96,7 @@ static void full(void) {
     DO(cuStreamDestroy_v2(stream));
 }
 
-/* A free in a stream's order takes effect after what was put before it. */
+/* A free in stream order takes effect after earlier work. */
 static void in_order(void) {
     CUdeviceptr memory, result;
     CUstream stream;
@@ -155,7 +155,7 @@ static void pointers(CUcontext context) {
     WANT(NOT_SUPPORTED, cuMemHostGetDevicePointer_v2(&base, own, 0));
     WANT(INVALID_VALUE, cuMemHostGetDevicePointer_v2(&base, &kind, 0));
 
-    /* Many at once: what means nothing is nothing, and no error. */
+    /* Several attributes at once: those without a meaning are zero or a default, not an error. */
     int attributes[] = {2, 9, 12};
     void *to[] = {&kind, &ordinal, &size};
     DO(cuPointerGetAttributes(3, attributes, to, memory));
@@ -187,7 +187,7 @@ int main(void) {
     full();
     in_order();
     pointers(context);
-    /* All of a context's memory goes with it. */
+    /* A context's memory is freed with it. */
     CUcontext second;
     CUdeviceptr memory;
     size_t free_bytes, total;

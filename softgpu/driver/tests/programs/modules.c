@@ -81,7 +81,7 @@ static void modules(void) {
     void *params[4] = {arguments, arguments, arguments, arguments};
     WANT(OUT_OF_RESOURCES, cuLaunchKernel(big, 1, 1, 1, 257, 1, 1, 0, NULL, params, NULL));
 
-    /* Variables have memory of their own, as long as the module lives. */
+    /* Variables have their own memory, as long as the module lives. */
     CUdeviceptr address, same;
     unsigned value = 7;
     DO(cuModuleGetGlobal_v2(&address, &bytes, module, "table"));
@@ -158,7 +158,7 @@ static void libraries(CUcontext context) {
     DO(cuKernelGetParamInfo(big, 1, &offset, &size));
     SHOW(offset == 2 && size == 26);
 
-    /* A kernel is launched as it is, or as its function in this context. */
+    /* A kernel can be launched directly, or as its function in this context. */
     launch((CUfunction)big);
     DO(cuKernelGetFunction(&function, big));
     DO(cuKernelGetFunction(&same, big));
@@ -170,7 +170,7 @@ static void libraries(CUcontext context) {
     WANT(NOT_PERMITTED, cuModuleUnload(module));
     SHOW(attribute((CUfunction)big, 4) == 40);
 
-    /* What is set for a kernel holds for its functions, unless they have their own. */
+    /* An attribute of a kernel applies to its functions, unless they have their own value. */
     DO(cuKernelSetAttribute(8, 50 * 1024, big, 0));
     WANT(INVALID_VALUE, cuKernelSetAttribute(8, 1 << 20, big, 0));
     DO(cuKernelGetFunction(&function, big));
@@ -185,7 +185,7 @@ static void libraries(CUcontext context) {
     SHOW(bytes == 64);
     WANT(NOT_FOUND, cuLibraryGetManaged(&address, &bytes, library, "table"));
 
-    /* Another context has functions of its own; they end with it, the kernel does not. */
+    /* Another context has its own functions; they end with it, but the kernel does not. */
     CUcontext second;
     DO(cuCtxCreate_v2(&second, 0, 0));
     DO(cuKernelGetFunction(&same, big));

@@ -1,5 +1,5 @@
-/* Shares the device with holder.c: sees its memory taken, works beside it, and finds the memory
- * free when it is gone. */
+/* Shares the device with holder.c: sees that its memory is used, works beside it, and finds the
+ * memory free after its exit. */
 #include "cuda_min.h"
 
 int main(void) {
@@ -23,7 +23,7 @@ int main(void) {
     }
     puts("kill");
     fflush(stdout);
-    SHOW(fgets(line, sizeof line, stdin)); /* It is dead now. */
+    SHOW(fgets(line, sizeof line, stdin)); /* The holder is dead now. */
     do DO(cuMemGetInfo_v2(&after, &total)); while (after == before);
     SHOW(total - after < 1 << 20);
     DO(cuMemAlloc_v2(&big, 9ull << 30));

@@ -1,4 +1,4 @@
-/* In null mode everything succeeds and nothing happens. */
+/* In null mode every call succeeds without an effect. */
 #include "cuda_min.h"
 
 int main(void) {

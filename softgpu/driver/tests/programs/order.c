@@ -3,8 +3,8 @@
 
 CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
 
-/* What a stream has to do waits at the gate until it is opened, however long this process gets no
- * processor meanwhile. */
+/* The work of a stream waits at the gate until the program opens it, however long this process gets
+ * no processor meanwhile. */
 static volatile uint32_t *gate;
 static uint32_t gates;
 
@@ -31,8 +31,8 @@ int main(void) {
     DO(cuMemHostAlloc((void **)&gate, 64, 0));
     *gate = 0;
 
-    /* An event's time is the device's: a kernel of one wave takes its block time, 2 ms, and begins
-     * 1.4 us after the one before it in its stream (LAUNCH_GAP_NS). */
+    /* Event times are the device's: a kernel of one wave runs for its block time, 2 ms, and begins
+     * 1.4 us after the previous one in its stream (LAUNCH_GAP_NS). */
     close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuEventRecord(begin, blocking));
@@ -50,7 +50,7 @@ int main(void) {
     WANT(INVALID_HANDLE, cuEventElapsedTime(&ms, begin, untimed));
     DO(cuEventQuery(untimed));
 
-    /* The legacy stream comes after blocking streams, and they after it. */
+    /* The legacy stream waits for blocking streams, and they wait for it. */
     DO(cuEventRecord(begin, blocking));
     run(longer, 1, blocking, NULL);
     run(fill, 4, NULL, (void *[]){&memory, &one, &n});
@@ -59,7 +59,7 @@ int main(void) {
     DO(cuStreamQuery(blocking));
     DO(cuEventElapsedTime(&ms, begin, end));
     SHOW(ms > 2.0f);
-    /* A non-blocking stream waits for nobody. */
+    /* A non-blocking stream does not wait for other streams. */
     close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuStreamSynchronize(free_stream));
@@ -67,11 +67,11 @@ int main(void) {
     DO(cuStreamSynchronize(free_stream));
     WANT(NOT_READY, cuStreamQuery(blocking));
     open_gate();
-    /* The thread's stream is ordered with the legacy stream, too. */
+    /* The thread's default stream is ordered with the legacy stream, too. */
     run(fill, 4, (CUstream)2, (void *[]){&memory, &one, &n});
     DO(cuStreamSynchronize((CUstream)2));
 
-    /* A wait for an event orders streams that have nothing else in common. */
+    /* A wait for an event orders streams that are otherwise independent. */
     close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuEventRecord(untimed, blocking));
@@ -114,7 +114,7 @@ int main(void) {
     WANT(INVALID_VALUE, cuPointerGetAttribute(&kind, 2, (CUdeviceptr)back));
     DO(cuMemFreeHost(pinned));
 
-    /* A stream that is destroyed finishes its work, and its slot serves again. */
+    /* A destroyed stream finishes its work, and its slot is reused. */
     for (int i = 0; i < 3000; i++) {
         CUstream stream;
         DO(cuStreamCreate(&stream, 1));
@@ -122,7 +122,7 @@ int main(void) {
         DO(cuStreamDestroy_v2(stream));
         WANT(INVALID_HANDLE, cuStreamSynchronize(stream));
     }
-    /* More launches than a stream is deep. */
+    /* More launches than a stream holds. */
     CUfunction shorter = function("short");
     for (int i = 0; i < 3000; i++) run(shorter, 1, blocking, NULL);
     DO(cuCtxSynchronize());

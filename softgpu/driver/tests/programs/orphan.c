@@ -1,4 +1,4 @@
-/* Waits for work on a device whose server dies: the call comes back with an error. */
+/* Waits for work on a device whose server dies: the call returns an error. */
 #include "cuda_min.h"
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* Launches with packed parameters, and of one kernel on several devices. */
+/* Launches with packed parameters, and launches of one kernel on several devices. */
 #include "code.h"
 
 enum { N = 1000 };

@@ -1,5 +1,5 @@
-/* Two processes share an event: what one records the other waits for, on the host and on a stream,
- * and the other way round. */
+/* Two processes share an event: one records it and the other waits for it, on the host and on a
+ * stream, and the other way round. */
 #include "cuda_min.h"
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ static void hear(int peer) {
     SHOW(read(peer, &byte, 1) == 1);
 }
 
-/* Lets a stream stand until somebody writes `value` to the gate. */
+/* Stops a stream until `value` is written to the gate. */
 static void close_gate(CUstream stream, CUdeviceptr gate, unsigned value) {
     DO(cuStreamWaitValue32_v2(stream, gate, value, 0));
 }
@@ -50,7 +50,8 @@ static void importer(int peer) {
     WANT(INVALID_HANDLE, cuIpcGetEventHandle(&bad, event));
     WANT(INVALID_HANDLE, cuEventElapsedTime(&(float){0}, event, event));
 
-    /* Recorded over there behind a gate, so not reached; the stream here copies only afterwards. */
+    /* The other process recorded it after a gate, so it is not reached; the stream here copies only
+     * afterwards. */
     WANT(NOT_READY, cuEventQuery(event));
     DO(cuStreamWaitEvent(stream, event, 0));
     DO(cuMemcpyDtoDAsync_v2(memory + 24, memory + 8, 8, stream));
@@ -62,7 +63,7 @@ static void importer(int peer) {
     DO(cuEventSynchronize(event));
     DO(cuEventQuery(event));
 
-    /* Recorded here; over there it is waited for on the host. */
+    /* Recorded here; the other process waits for it on the host. */
     DO(cuMemcpyHtoDAsync_v2(memory + 16, "imported", 8, stream));
     close_gate(stream, memory, 2);
     DO(cuEventRecord(event, stream));
@@ -70,8 +71,8 @@ static void importer(int peer) {
     tell(peer);
     DO(cuEventSynchronize(event));
 
-    /* More records than there are words for, and one that is destroyed before its stream comes to
-     * it. */
+    /* More records than there are words for, and an event that is destroyed before its stream
+     * reaches the record. */
     for (int i = 0; i < RECORDS; i++)
         DO(cuEventRecord(event, stream));
     DO(cuEventSynchronize(event));

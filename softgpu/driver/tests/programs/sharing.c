@@ -1,5 +1,5 @@
-/* Two processes share memory: one by an IPC handle, one by a file descriptor. What one writes the
- * other reads, and memory lives until nobody has it any more. */
+/* Two processes share memory: one by an IPC handle, one by a file descriptor. Each reads the
+ * other's writes, and memory lives until the last process has released it. */
 #include "cuda_min.h"
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -87,7 +87,7 @@ static void importer(int peer) {
     DO(cuMemcpyDtoH_v2(word, space, 8));
     SHOW(memcmp(word, "physical", 8) == 0);
 
-    /* The exporter lets go; what is mapped here stays. */
+    /* The exporter releases the memory; the mapping here stays. */
     size_t free_before, free_after, total;
     SHOW(write(peer, "r", 1) == 1 && read(peer, &byte, 1) == 1);
     DO(cuMemcpyDtoH_v2(word, space, 8));

@@ -1,4 +1,4 @@
-/* Values that streams wait for and write, attributes of streams, events behind contexts, the other
+/* Waits and writes of values in streams, attributes of streams, events of contexts, and the other
  * forms of contexts. */
 #include "cuda_min.h"
 #include <pthread.h>
@@ -43,7 +43,7 @@ static void values(CUstream a, CUstream b, CUdeviceptr memory) {
     DO(cuMemHostAlloc((void **)&word, 64, 0));
     *word = 4;
     CUdeviceptr at = (CUdeviceptr)word;
-    /* A stream waits for what the host writes, and no other stream does. */
+    /* A stream waits until the host writes the value; other streams do not wait. */
     DO(cuStreamWaitValue32(a, at, 5, GEQ));
     DO(cuStreamWriteValue32_v2(a, memory, 77, 0));
     DO(cuStreamSynchronize(b));
@@ -60,7 +60,7 @@ static void values(CUstream a, CUstream b, CUdeviceptr memory) {
     WANT(NOT_READY, cuStreamQuery(b));
     DO(cuStreamWriteValue64_v2(a, memory + 8, 1ull << 40 | 3, 1));
     DO(cuStreamSynchronize(b));
-    /* What is waited for is looked at when its turn comes and not before. */
+    /* A wait reads the value only at its turn. */
     *word = 1;
     DO(cuStreamWaitValue32_v2(a, memory, 78, EQ));
     DO(cuStreamWaitValue32_v2(a, at, 1, EQ));
@@ -70,7 +70,7 @@ static void values(CUstream a, CUstream b, CUdeviceptr memory) {
     WANT(NOT_READY, cuStreamQuery(a));
     *word = 1;
     DO(cuStreamSynchronize(a));
-    /* A batch goes as a whole or not at all. */
+    /* A batch is accepted as a whole or not at all. */
     Operation batch[3] = {{2, 0, memory, 80, 0, 0, {0}}, {6, 0, 0, 0, 0, 0, {0}}, {5, 0, memory + 8, 81, 0, 0, {0}}};
     DO(cuStreamBatchMemOp_v2(a, 3, batch, 0));
     DO(cuStreamSynchronize(a));
@@ -145,7 +145,7 @@ static void contexts(CUstream a, CUdeviceptr memory) {
     DO(cuCtxSynchronize());
     DO(cuCtxDetach(context));
     WANT(INVALID_CONTEXT, cuCtxDetach(context));
-    /* A reset ends the primary context however often it is retained. */
+    /* A reset ends the primary context, no matter how often it is retained. */
     DO(cuDevicePrimaryCtxRetain(&context, 0));
     DO(cuDevicePrimaryCtxRetain(&again, 0));
     SHOW(context == again);
