@@ -1,8 +1,8 @@
 /* asked_to_end HOW WHERE: prints "ready", and waits for SIGTERM or SIGINT.
  *
  *   HOW    default | ignored | handler (set by signal) | siginfo (on its own stack, prints the
- *          signal's origin) | signalfd | sigwait (the signals are blocked, and taken by that) |
- *          late (handlers are set and removed while CUDA is in use)
+ *          signal's origin) | signalfd | sigwait (blocked, and taken by
+ *          sigtimedwait) | late (handlers are set and removed while CUDA is in use)
  *   WHERE  idle | launching (one kernel after another without waiting for them) | held (the same,
  *          each of which may have to wait) | synchronising | capturing | contexts (makes and
  *          destroys them), with work in flight in all of them

@@ -3,8 +3,7 @@
  * twice; the second runs on top of the first if the flags allow that.
  *
  *   plain | mask (SIGUSR1 in sa_mask) | nodefer | restart (a read continues) | resethand (the
- *   second
- *   signal gets the default action)
+ *             second signal gets the default action)
  *   context   the thread's position, registers, mask and stack at the signal; it continues with the
  *             values that the handler sets
  *   queued    the program sends the signal to itself with a value */

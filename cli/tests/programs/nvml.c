@@ -1,4 +1,4 @@
-/* nvml: prints how NVIDIA's management library answers wrong arguments and calls in the wrong
+/* nvml: checks how NVIDIA's management library answers wrong arguments and calls in the wrong
  * order. Functions are declared from its public reference. Another process holds memory of the
  * device meanwhile; the arguments are its process id and its bytes. */
 #include <dlfcn.h>

@@ -1,6 +1,8 @@
-/* real_driver doors NAMES VERSIONS: prints the addresses that dlsym and cuGetProcAddress return for
- * each name in the file NAMES. real_driver calls LIBRARY INITIALISER NAMES: prints how each
- * function of the library answers before and after its initialiser.
+/* real_driver doors NAMES VERSIONS: prints the symbol and library to which dlsym and
+ * cuGetProcAddress resolve each name in the file NAMES.
+ *
+ * real_driver calls LIBRARY INITIALISER NAMES: prints how each function of the library answers
+ * before and after its initialiser.
  *
  * For NVIDIA's own libraries on a machine without a device. Each function is called in a child
  * process of its own, with all arguments equal, so that an error or a signal is the only result. */

@@ -1,6 +1,6 @@
-/* Checks that a runtime fills the fields of its properties that NVIDIA's header names. It is
- * compiled with the header, and runs with a driver whose attributes are 1000 plus their own number
- * (numbering_driver.c). Prints each wrong field, and their number. */
+/* Checks that a runtime fills each field of its properties with the attribute that NVIDIA's header
+ * names. It is compiled with the header, and runs with a driver whose attributes are 1000 plus
+ * their own number (numbering_driver.c). Prints each wrong field, and their number. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
