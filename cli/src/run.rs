@@ -39,8 +39,8 @@ mod share;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
-                  If a GPU that the job may use has no daemon, the command starts one: a daemon of your user, with the defaults of /etc/pillion \
-                  (pillion config show), which exits a minute after its last job. If no daemon can be started, the job runs as without Pillion; \
+                  If a GPU that the job may use has no daemon, the command starts one: a daemon of your user, with the settings that \
+                  `pillion config show --gpu GPU` shows (the GPU's file, else the settings for all GPUs), which exits a minute after its last job. If no daemon can be started, the job runs as without Pillion; \
                   with --require-daemon it does not start.\n\n\
                   A job that is ended by SIGTERM or SIGINT first lets its work in flight complete. A job that dies of another signal (SIGHUP \
                   when its terminal closes, SIGQUIT) does not, and under MPS its death can then end other jobs: start it with nohup or \

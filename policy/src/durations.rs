@@ -15,7 +15,7 @@
 //! An expected duration between both bounds ([`Seen`]) stays. Otherwise the durations of the
 //! batch's kernels move towards the nearer bound, all by the same factor, each by a part of the way
 //! equal to its share of the batch: other batches with the kernel show which part is its own. The
-//! first observation of a kernel that fills its batch moves it all of the way, later ones [`DOWN`]
+//! n-th observation of a kernel that fills its batch moves it 1/n of the way, but at least [`DOWN`]
 //! of the way when it was shorter and [`UP`] when it was longer: other work on the device lengthens
 //! a batch, and nothing shortens it. In balance an estimate is a low quantile, near the median
 //! where nothing disturbs.

@@ -1,7 +1,7 @@
 //! The trait of a policy at work: its decisions, and its state between them. Only [`Rules::lease`]
 //! is required; the other defaults fit a policy without state. [`crate::Gate`] calls them, in the
-//! order of its module's text, and handles the case of no attached high-priority client itself:
-//! nothing is held then. docs/add-a-policy.md develops a complete one.
+//! order of its module's text, and handles the case of no attached high-priority client itself: it
+//! asks for no lease then, and only caps hold jobs. docs/add-a-policy.md develops a complete one.
 
 use std::fmt;
 

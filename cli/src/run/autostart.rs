@@ -1,7 +1,7 @@
 //! Starts a daemon for each GPU that a job may use, where none runs. The daemon belongs to the
-//! user, has the defaults, and ends after a minute without users. Only one start of a user runs at
-//! a time for a GPU. None is started beside an installed one, even while that one is being
-//! restarted.
+//! user, has the file that names the GPU or else the settings for all GPUs, and ends after a minute
+//! without users. Only one start of a user runs at a time for a GPU. None is started beside an
+//! installed one, even while that one is being restarted.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
