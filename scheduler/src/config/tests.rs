@@ -17,6 +17,7 @@ use crate::config::mps_rules::MpsRules;
 use crate::config::source::Source;
 use crate::config::unmanaged_rules::OnUnmanaged;
 
+mod example;
 mod laws;
 mod mps;
 mod unmanaged;
@@ -36,122 +37,6 @@ fn pillion() -> PillionParams {
         block_priority: false,
         ..PillionParams::default()
     }
-}
-
-#[test]
-fn the_example_is_the_default() {
-    let text = include_str!("../../../examples/gpu0.toml");
-    assert_eq!(check(text).unwrap(), check(LEAST).unwrap());
-}
-
-fn example_with_all_keys() -> (String, u32) {
-    let text = include_str!("../../../examples/gpu0.toml");
-    let is_key = |line: &str| {
-        let key = line.split(" = ").next().unwrap_or("");
-        line.contains(" = ")
-            && key
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-    };
-    let mut shown = 0;
-    let lines = text.lines().map(|line| match line.strip_prefix("# ") {
-        Some(key) if is_key(key) => {
-            shown += 1;
-            key
-        }
-        Some(
-            rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]" | "[throttle]"
-            | "[share]" | "[probe]" | "[tuner]"),
-        ) => rule,
-        _ => line,
-    });
-    let lines: Vec<&str> = lines.collect();
-    (lines.join("\n"), shown)
-}
-
-fn probe_of_example() -> ProbeParams {
-    ProbeParams {
-        bounds: [
-            Bound::At(0.97, None),
-            Bound::At(0.95, None),
-            Bound::At(0.9, Some(0.75)),
-            Bound::At(0.92, Some(0.97)),
-            Bound::At(82.0, Some(87.0)),
-            Bound::At(1.0, None),
-        ],
-        clock_mhz: Some(1_380),
-    }
-}
-
-#[test]
-fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
-    let (text, shown) = example_with_all_keys();
-    let config = check(&text).unwrap();
-    assert_eq!(shown, 65);
-    let defaults = check(LEAST).unwrap();
-    let Policy::Pillion(policy) = defaults.policy else {
-        panic!("{defaults:?}");
-    };
-    let expected = Config {
-        policy: Policy::Pillion(PillionParams {
-            slo: Some(Slo::Slowdown(1.05)),
-            ..policy
-        }),
-        socket_path: Some("/run/pillion/gpu0.sock".into()),
-        memory: MemoryRules {
-            context: Context::Bytes(300 << 20),
-            rules: vec![Rule {
-                user: Some(1000),
-                group: Some(100),
-                cgroup: Some("/user.slice".to_owned()),
-                quota: Quota::Percent(20.0),
-            }],
-            ..defaults.memory
-        },
-        faults: FaultRules {
-            rules: vec![FaultRule {
-                fault: FaultKind::StickyError,
-                codes: vec![700, 719],
-                action: Action::RestartJob {
-                    grace_ns: 10_000_000_000,
-                },
-                per_hour: 3,
-            }],
-            ..defaults.faults
-        },
-        unmanaged: UnmanagedRules {
-            action: OnUnmanaged::Evict,
-            ..defaults.unmanaged
-        },
-        mps: MpsRules {
-            manage: true,
-            logs: ["control.log", "server.log"]
-                .map(|name| Path::new("/var/log/nvidia-mps").join(name))
-                .to_vec(),
-            ..defaults.mps
-        },
-        throttle: Some(ThrottleParams {
-            utilisation: 0.9,
-            clock_mhz: Some(1_380),
-        }),
-        share: Some(ShareParams {
-            mode: ShareMode::Static(60),
-            restart_ns: 900_000_000_000,
-        }),
-        probe: Some(probe_of_example()),
-        tuner: Some(TunerRules { settle: 100 }),
-        learnt: LearntRules {
-            keep: Some(true),
-            folder: Some("/var/lib/pillion".into()),
-        },
-        high_priority: Some(HpAccess {
-            users: vec![1000],
-            groups: vec![100],
-            cgroups: vec!["/system.slice/serve.service".to_owned()],
-        }),
-        ..defaults
-    };
-    assert_eq!(config, expected);
 }
 
 #[test]
