@@ -104,8 +104,13 @@ pub(super) fn word<'a>(job: &'a Value, status: &'a Value) -> &'a str {
     let mut holds = status["held"].as_array().into_iter().flatten();
     match holds.find(|hold| is_his(hold)) {
         Some(hold) if hold["until_mps_serves"] == true => return "MPS",
+        // A drained GPU holds all best-effort jobs.
+        Some(hold)
+            if status["draining"].is_string() && hold["job"].is_null() && hold["uid"].is_null() =>
+        {
+            return "drained";
+        }
         Some(_) => return "hold",
-        None if status["draining"].is_string() => return "drained",
         None => {}
     }
     let held = job["progress"]["held_recently_ns"].as_object();
@@ -331,7 +336,11 @@ mod tests {
         assert_eq!(word(&job, &other), "hp-busy");
         let mps = held(json!({"job": null, "uid": null, "until_mps_serves": true}));
         assert_eq!(word(&job, &mps), "MPS");
-        assert_eq!(word(&job, &json!({"draining": "an Xid"})), "drained");
+        let mut drained = all.clone();
+        drained["draining"] = json!("an Xid");
+        assert_eq!(word(&job, &drained), "drained");
+        drained["held"] = json!([{"job": "train", "uid": 1000, "why": "an Xid"}]);
+        assert_eq!(word(&job, &drained), "hold");
         job["progress"]["held_recently_ns"] = json!({});
         assert_eq!(word(&job, &none), "turn");
         job["held_by"] = Value::Null;

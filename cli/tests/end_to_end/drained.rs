@@ -95,6 +95,22 @@ fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resu
 }
 
 #[test]
+fn a_best_effort_job_of_a_drained_gpu_is_shown_as_held_by_that() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu);
+    let _job = gpu
+        .job("train", "steady")
+        .best_effort(&daemon)
+        .start_until("round");
+    gpu.inject("xid 48");
+    event_when(&gpu, &daemon, "draining", |_| true);
+    let table = daemon.table();
+    let row = table.lines().find(|line| line.contains("train"));
+    let row = row.unwrap_or_else(|| panic!("no row: {table}"));
+    assert!(row.contains("drained"), "{table}");
+}
+
+#[test]
 fn a_word_that_cannot_be_read_drains_all_the_same() {
     let gpu = Gpu::start("timeslice");
     let uuid = {
