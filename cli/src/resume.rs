@@ -7,21 +7,26 @@ use clap::Args;
 use protocol::hello::Request;
 
 use crate::daemons;
+use crate::drain;
 use crate::failure::Failure;
 use crate::status;
 
 /// Ends holds of best-effort jobs and drains of GPUs, by a fault rule or by `pillion drain`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: pillion resume\n\n\
+#[command(after_help = "Example: pillion resume --gpu 0000:01:00.0\n\n\
                   After a fault (`pillion events`), rules of the daemon's configuration hold best-effort jobs or drain a GPU; `pillion drain` \
                   also drains one. Holds and drains last until root or the daemon's user runs this command. It also restarts MPS if the \
                   daemon has given up on it after too many restarts ([mps] manage). With JOB the command ends only the holds of that \
                   job's own faults. Without JOB the daemon first opens a device that was released, which may take seconds; if that \
                   fails, nothing on that GPU resumes. Exit 0 if a hold or drain ended.")]
 pub(crate) struct Options {
-    /// Id of a job with a hold of its own (default: everything on all GPUs).
+    /// Id of a job with a hold of its own (default: everything).
     #[arg(value_name = "JOB")]
     job: Option<String>,
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id (default: all GPUs that
+    /// have a daemon). Only an index needs the driver, and so a GPU that works.
+    #[arg(long, value_name = "G")]
+    gpu: Option<String>,
 }
 
 /// Timeout for a daemon that opens its device: longer than the daemon's own for the driver.
@@ -32,7 +37,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let request = Request::Resume {
         job: options.job.clone().unwrap_or_default(),
     };
-    let told = daemons::tell_each(&daemons::sockets(), &request, PATIENCE);
+    let sockets = match &options.gpu {
+        Some(name) => vec![drain::the_one(&daemons::sockets(), name)?],
+        None => daemons::sockets(),
+    };
+    let told = daemons::tell_each(&sockets, &request, PATIENCE);
     let mut refused = told.refused.iter();
     let stuck = refused.find(|(socket, _)| {
         let status = status::ask(socket);

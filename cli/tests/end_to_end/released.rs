@@ -131,7 +131,11 @@ fn a_drained_gpu_that_is_not_released_keeps_its_device() {
     process.write("\n");
     daemon.wait_until_held("be");
     assert!(has_nvml(&daemon) && released(&daemon).is_null());
-    gpu.tell(&daemon, &["resume"]).expect_success();
+    let other = gpu.tell(&daemon, &["resume", "--gpu", "GPU-nobody"]);
+    assert_eq!(other.code(), 2, "{other:?}");
+    assert!(daemon.status()["draining"].is_string());
+    gpu.tell(&daemon, &["resume", "--gpu", &uuid[..10]])
+        .expect_success();
     assert_eq!(process.next_line(), WELL);
     process.finish().expect_success();
 }
