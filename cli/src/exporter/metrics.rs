@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use protocol::VERSION;
-use scheduler::core::event::Kind;
+use scheduler::core::event::{Kind, Severity};
 use serde_json::Value;
 
 use super::page::{self, Family, Histogram, Label, Number, Page};
@@ -43,7 +43,8 @@ const GPU_SERIES_MAX: usize = 60;
 const JOB_SERIES_MAX: usize = 25;
 /// How long a job that has ended keeps its series: two scrapes even at one per two minutes.
 const ENDED_NS: u64 = 300_000_000_000;
-/// Limit on the kinds of events with a series, of the daemon's sixty; further ones are `other`.
+/// Limit on the kinds of events with a series: every warning and error of the daemon has one.
+/// Further kinds are `other`.
 const KINDS_MAX: usize = 40;
 /// Limit on a histogram's bounds with a series of their own. The daemon has twelve.
 const BUCKETS_MAX: usize = 12;
@@ -231,10 +232,14 @@ fn add_gpu(page: &mut Page, gpu: &[Label], status: &Value) {
     }
 }
 
-/// The kinds with a series of their own. They depend on the program alone and not on past events: a
-/// kind that moved to `other` would take its count there, as a jump of `increase()`.
+/// The kinds with a series of their own, warnings and errors. They depend on the program alone and
+/// not on past events: a kind that moved to `other` would take its count there, as a jump of
+/// `increase()`.
 fn kinds_with_series() -> impl Iterator<Item = &'static str> {
-    let further = Kind::ALL.iter().map(|kind| kind.name());
+    let troubles = Kind::ALL
+        .iter()
+        .filter(|kind| kind.severity() != Severity::Info);
+    let further = troubles.map(|kind| kind.name());
     let further = further.filter(|kind| !KINDS_ALWAYS.contains(kind));
     KINDS_ALWAYS.into_iter().chain(further).take(KINDS_MAX)
 }

@@ -135,6 +135,21 @@ fn no_more_series_than_promised_for_a_gpu_and_for_each_job() {
 }
 
 #[test]
+fn every_warning_and_error_has_a_series() {
+    let troubles = event::Kind::ALL.iter();
+    let troubles = troubles.filter(|kind| kind.severity() != Severity::Info);
+    for kind in troubles.map(|kind| kind.name()) {
+        assert!(kinds_with_series().any(|own| own == kind), "{kind}");
+    }
+    for kind in KINDS_ALWAYS {
+        assert!(
+            event::Kind::ALL.iter().any(|known| known.name() == kind),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
 fn events_beyond_those_with_a_series_are_counted_together() {
     let kinds = event::Kind::ALL.iter().map(|kind| kind.name());
     let (own, rest): (Vec<&str>, Vec<&str>) =
