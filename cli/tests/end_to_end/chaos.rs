@@ -569,7 +569,7 @@ fn count(folder: &str) -> usize {
 /// Best-effort work waits for a high-priority job's, and goes on without it; no launch went because
 /// it had waited for too long.
 fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
-    let path = gpu.config(daemon.socket(), "name = \"temporal\"\nmax_hold_ms = 60000");
+    let path = gpu.config(daemon.socket(), "name = \"temporal\"\nmax_hold_ms = 10000");
     assert!(path.exists());
     daemon.signal(Signal::HUP);
     until("the other policy", || {

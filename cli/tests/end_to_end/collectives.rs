@@ -15,7 +15,7 @@ const NAMES: [&str; 3] = [
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
 /// No launch that waits times out during a test.
-const PATIENT: &str = "max_hold_ms = 60000";
+const PATIENT: &str = "max_hold_ms = 10000";
 
 /// A high-priority job whose only kernel never ends, or, idle, one that has ended.
 fn high_priority(gpu: &Gpu, daemon: &Daemon, is_busy: bool) -> Process {

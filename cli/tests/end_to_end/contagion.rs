@@ -124,7 +124,7 @@ fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
 /// Its launches are not granted since the daemon was killed, yet its end waits for them.
 #[test]
 fn a_job_that_ends_without_its_daemon_has_no_work_in_flight() {
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"run\"";
     for (how, code) in [(&[][..], None), (&["exits"], Some(7))] {
         let (gpu, daemon) = Gpu::with_daemon("mps", policy);
         let busy = hanging_in(&gpu, &daemon, JobClass::HighPriority, PATIENT_MS);

@@ -72,7 +72,7 @@ fn jobs_that_are_not_held_go_on_when_the_daemon_is_killed() {
 // census: E1
 #[test]
 fn a_held_job_runs_at_once_when_the_daemon_is_killed_and_loss_means_run() {
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"run\"";
     let clock = Clock::monotonic();
     // A machine on which this takes five seconds shows nothing.
     let is_shown = (0..3).any(|_| {
@@ -103,7 +103,7 @@ fn a_held_job_is_held_for_max_hold_at_most_when_the_daemon_is_killed_and_loss_me
 
 #[test]
 fn sigterm_ends_the_daemon_in_order_and_held_jobs_go_on() {
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000";
     let (gpu, daemon, hp, be) = held_beside_a_hung_one(policy);
     let socket = daemon.socket().to_owned();
     daemon.end();
@@ -415,7 +415,7 @@ fn a_launch_that_waits_for_a_daemons_return_goes_on_waiting_at_the_next_one_and_
 
 #[test]
 fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends() {
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"run\"";
     let (gpu, first, hp, mut be) = held_beside_a_hung_one(policy);
     let second = replaced(&gpu, first, policy);
     second.wait_for_clients("hp", 1);
@@ -431,7 +431,7 @@ fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends
 /// The job would count as busy until it completes something, which it may never do.
 #[test]
 fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"run\"";
     let gpu = Gpu::start("mps");
     let first = gpu.daemon(policy);
     let mut hp = gpu.job("hp", "hang 1000 0").high_priority(&first).start();
@@ -560,7 +560,7 @@ fn a_daemon_that_is_stopped_for_longer_than_five_seconds_holds_launches_where_lo
 // census: E1
 #[test]
 fn a_daemon_that_is_stopped_for_five_seconds_is_as_good_as_gone_until_it_goes_on() {
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000";
     let (gpu, daemon, hp, mut be) = held_beside_a_hung_one(policy);
     daemon.signal(Signal::STOP);
     be.wait_for_new("round", 5);
@@ -575,7 +575,7 @@ fn a_daemon_that_is_stopped_for_five_seconds_is_as_good_as_gone_until_it_goes_on
 
 #[test]
 fn launches_that_a_stopped_daemon_never_heard_of_hold_nobody_back_for_ever() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     let hp = gpu.job("hp", "hang");
     // Many more than a ring holds, a microsecond each, never synchronised.
     let hp = hp.args(&["1000", "20000"]).high_priority(&daemon);

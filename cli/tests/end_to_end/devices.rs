@@ -98,7 +98,7 @@ fn a_daemon_that_is_named_by_its_socket_serves_its_own_device_and_no_other() {
 #[test]
 fn a_high_priority_job_on_one_device_does_not_hold_a_best_effort_job_on_another() {
     let machine = Machine::start("timeslice", 2);
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"hold\"";
     let daemons = [0, 1].map(|index| machine.daemon(index, policy));
     // A kernel on device 0 that outlasts the test.
     let hp = machine.job("hp", HANG).env("CUDA_VISIBLE_DEVICES", "0");
@@ -196,7 +196,7 @@ fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight()
 #[test]
 fn a_best_effort_job_is_held_on_a_green_contexts_stream() {
     let gpu = Gpu::start("mps");
-    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"";
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"hold\"";
     let daemon = gpu.daemon(policy);
     // A kernel that outlasts the test.
     let hp = gpu.hang(&daemon);

@@ -38,7 +38,7 @@ fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
 
 #[test]
 fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_is_done() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     // A second of work in 100 kernels.
     let hp = hang(&gpu, &daemon, "10000000", "100");
     let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
@@ -51,7 +51,7 @@ fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_
 // census: E1
 #[test]
 fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     let hp = gpu.hang(&daemon);
     let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     daemon.wait_until_held("be");
@@ -64,7 +64,7 @@ fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
 // census: E15
 #[test]
 fn a_signal_ends_the_wait_and_its_handler_runs() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     let hp = gpu.hang(&daemon);
     let mut be = gpu.job("be", "handler").best_effort(&daemon).start();
     be.wait_for("ready", 1);
@@ -91,7 +91,7 @@ fn a_signal_ends_the_wait_and_its_handler_runs() {
 #[test]
 fn a_job_that_waits_at_the_gate_dies_of_sigterm_as_it_would_without_us() {
     use std::os::unix::process::ExitStatusExt;
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     let hp = gpu.hang(&daemon);
     let be = gpu.job("be", "steady").best_effort(&daemon).start();
     daemon.wait_until_held("be");
@@ -144,7 +144,7 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
 /// Errors belong to the call that caused them; a launch that cannot start does not wait.
 #[test]
 fn a_refused_launch_returns_its_code_while_others_are_held() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     let script = "cuInit i0\ncuCtxCreate_v2 oCUcontext i0 i0\ncuModuleLoadData oCUmodule M\n\
                   cuModuleGetFunction oCUfunction hCUmodule:0 ssaxpy\n\
                   cuLaunchKernel hCUfunction:0 i0 i1 i1 i256 i1 i1 i0 n P n\n\
@@ -173,7 +173,7 @@ fn a_refused_launch_returns_its_code_while_others_are_held() {
 // census: H7, H8, H10
 #[test]
 fn tiny_kernels_are_held_like_large_ones() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     let hp = gpu.hang(&daemon);
     let be = gpu.job("be", "hang 100 5000").best_effort(&daemon);
     let mut be = be.without_profile().start();
@@ -240,7 +240,7 @@ fn without_mps_not_even_another_class_goes_beside_a_busy_high_priority_job() {
 
 #[test]
 fn with_the_policy_none_nobody_is_ever_held() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"none\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"none\"\nmax_hold_ms = 10000");
     let hp = gpu.hang(&daemon);
     let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 10);

@@ -56,7 +56,7 @@ fn a_job_that_runs_in_graphs_only_is_protected() {
 // census: H2
 #[test]
 fn with_the_policy_none_a_graph_holds_nobody() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"none\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"none\"\nmax_hold_ms = 10000");
     let hp = hang_in_a_graph(&gpu, &daemon, "");
     let mut be = gpu.job("be", "graph_steady").best_effort(&daemon).start();
     be.wait_for("round", 10);

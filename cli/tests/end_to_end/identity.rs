@@ -138,7 +138,7 @@ fn a_launch_on_several_devices_is_judged_and_counted() {
 // census: H3
 #[test]
 fn a_launch_on_several_devices_waits_at_the_gate() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 10000");
     // An hour of one kernel.
     let hp = gpu.hang(&daemon);
     let be = gpu.job("be", Program::Unlinked("several")).args(&["held"]);

@@ -13,7 +13,7 @@ use crate::common::{Daemon, Gpu, HANG, Process, library, until};
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const POLICIES: [&str; 2] = [
     "on_daemon_loss = \"run\"",
-    "on_daemon_loss = \"hold\"\nmax_hold_ms = 60000",
+    "on_daemon_loss = \"hold\"\nmax_hold_ms = 10000",
 ];
 
 /// The socket of a daemon that has ended.
@@ -78,7 +78,7 @@ fn who_begins_before_the_first_daemon_is_its_client() {
 fn what_is_in_flight_from_before_the_first_daemon_holds_others_back_until_it_ends() {
     for on_loss in ["run", "hold"] {
         let policy =
-            format!("name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"{on_loss}\"");
+            format!("name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"{on_loss}\"");
         let gpu = Gpu::start("mps");
         let socket = left_by(&gpu, Signal::KILL, &policy);
         let hp = gpu.job("hp", HANG).under(&socket, JobClass::HighPriority);

@@ -230,7 +230,7 @@ fn a_c_service_that_marks_its_requests_has_its_target_beside_trainings_that_brea
     nobody.end();
     assert!(ungated > 0.5, "{ungated}: nobody is to be protected");
 
-    let daemon = gpu.daemon("name = \"pillion\"\nmax_hold_ms = 60000");
+    let daemon = gpu.daemon("name = \"pillion\"\nmax_hold_ms = 10000");
     let beside = trainings(&gpu, &daemon);
     let launched = || {
         let of = |label| daemon.job(label)["totals"]["launches"].as_u64().unwrap();

@@ -59,7 +59,7 @@ fn many_threads_at_the_gate_are_all_freed_by_max_hold() {
 #[test]
 fn a_process_exits_while_its_threads_wait_at_the_gate() {
     for (how, code) in [("exit", 5), ("return", 6)] {
-        let (gpu, daemon, hp) = hung("max_hold_ms = 60000");
+        let (gpu, daemon, hp) = hung("max_hold_ms = 10000");
         let process = held_threads(&gpu, &daemon, &[how, "8", "1000"]);
         assert_eq!(process.finish().code(), code);
         daemon.wait_for_clients("be", 0);

@@ -40,7 +40,7 @@ fn a_high_priority_job_whose_work_ended_in_any_way_does_not_look_busy_for_ever()
     for how in ENDINGS {
         let gpu = Gpu::start("mps");
         let daemon =
-            gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"");
+            gpu.daemon("name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"hold\"");
         let hp = gpu.job("hp", "work_ends").args(&[how]);
         let hp = hp.high_priority(&daemon).start_until("ended");
         let mut be = gpu.job("be", "steady").best_effort(&daemon).start();

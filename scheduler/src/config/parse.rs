@@ -118,8 +118,8 @@ struct PolicySection {
     name: Option<String>,
     /// Below 10 us the daemon only polls; above 1 ms, its longest interval, leases may lapse.
     poll_us: Option<Whole<10, 1_000>>,
-    /// Beyond a minute it would no longer save an application from a noticeable deadlock.
-    max_hold_ms: Option<Whole<1, 60_000>>,
+    /// As clients take no longer one for right (`HOLD_NS_MAX` of their gate).
+    max_hold_ms: Option<Whole<1, 10_000>>,
     /// Up to a second: longer kernels are always profiled.
     unknown_kernel_us: Option<Whole<1, 1_000_000>>,
     on_daemon_loss: OnDaemonLoss,
