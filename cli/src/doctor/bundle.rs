@@ -6,6 +6,7 @@
 
 mod configuration;
 mod gather;
+mod read;
 mod scrub;
 
 use std::io::{self, IsTerminal, Write};

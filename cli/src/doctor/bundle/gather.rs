@@ -1,36 +1,27 @@
-//! Gathers the contents of a bundle, before scrubbing. A daemon, a program and a file each have a
-//! timeout and a size limit. A missing answer is listed with the reason.
+//! Gathers the contents of a bundle, before scrubbing. A daemon and a program have a timeout, a
+//! program's output and a file a size limit. A missing answer is listed with the reason.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use protocol::VERSION;
-use protocol::clock::Clock;
 use protocol::hello::{ask_events, ask_learnt_list};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use scheduler::host::{device, nvml};
 use serde_json::{Map, Value, json};
 
 use super::configuration::WORDS;
+use super::read::{answer_of, end_of_answer, head, tail};
 use super::scrub::{Class, Scrubber, kept_of};
 use crate::daemons::{self, PATIENCE};
 use crate::doctor::{Finding, Options, environment, rendered};
 use crate::mps::Mps;
 use crate::status;
 
-/// Limit on bytes of a file or of a program's output; of a log the end is kept.
-const BYTES_MAX: u64 = 1 << 20;
 const LOG_LINES: usize = 2_000;
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const DAEMONS_MAX: usize = 64;
 /// First uid of regular users (login.defs(5)).
 const FIRST_USER: u32 = 1_000;
@@ -239,30 +230,6 @@ fn last_lines(text: &str) -> String {
         .collect()
 }
 
-fn head(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The end of a file, from the start of a line: the scrubber would not recognise part of a name.
-fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    let start = size.saturating_sub(BYTES_MAX);
-    file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX).read_to_end(&mut bytes)?;
-    let first = match start {
-        0 => 0,
-        _ => bytes
-            .iter()
-            .position(|&byte| byte == b'\n')
-            .map_or(bytes.len(), |at| at + 1),
-    };
-    Ok(String::from_utf8_lossy(&bytes[first..]).into_owned())
-}
-
 fn unread(path: &Path, error: &io::Error) -> String {
     format!("{}: cannot be read: {error}", path.display())
 }
@@ -272,67 +239,9 @@ fn text_of(path: &Path) -> Result<Content, String> {
     read.map_err(|error| unread(path, &error))
 }
 
-/// A program's standard output, if the program succeeds in time.
-fn answer_of(words: &[&str]) -> Result<String, String> {
-    let name = words[0];
-    let mut command = Command::new(name);
-    command.args(&words[1..]).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("{name} cannot be started: {error}"))?;
-    let stdout = child.stdout.take();
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let read = stdout.map(|stdout| stdout.take(BYTES_MAX).read_to_end(&mut bytes));
-        let _ = sender.send((bytes, read.is_some_and(|read| read.is_ok())));
-    });
-    let clock = Clock::monotonic();
-    let asked_ns = clock.now_ns();
-    let answer = receiver.recv_timeout(ANSWER_WITHIN);
-    let is_whole = answer
-        .as_ref()
-        .is_ok_and(|(bytes, _)| (bytes.len() as u64) < BYTES_MAX);
-    let past = Duration::from_nanos(clock.now_ns().saturating_sub(asked_ns));
-    let left = ANSWER_WITHIN.saturating_sub(past);
-    // Kill a program that exceeds the limit, answers late, or keeps running after closing its
-    // output.
-    let has_ended = is_whole && ends_within(&child, left);
-    if !has_ended {
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
-    if has_ended && !status.success() {
-        return Err(format!("{name} failed ({status})"));
-    }
-    if is_whole && !has_ended {
-        let within = ANSWER_WITHIN.as_secs();
-        return Err(format!("{name} has not exited within {within} s"));
-    }
-    match answer {
-        Ok((bytes, true)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Ok((_, false)) => Err(format!("{name}: its output cannot be read")),
-        Err(_) => Err(format!(
-            "{name} has not answered within {} s",
-            ANSWER_WITHIN.as_secs()
-        )),
-    }
-}
-
-/// Whether a child exits within that time; the caller must still wait for it.
-fn ends_within(child: &Child, time: Duration) -> bool {
-    let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
-        return false;
-    };
-    let time = Timespec::try_from(time).ok();
-    let mut ended = [PollFd::new(&process, PollFlags::IN)];
-    retry_on_intr(|| poll(&mut ended, time.as_ref())).is_ok_and(|ready| ready > 0)
-}
-
 fn journal() -> Result<Content, String> {
     let lines = LOG_LINES.to_string();
-    let text = answer_of(&[
+    let text = end_of_answer(&[
         "journalctl",
         "--unit=pilliond*",
         "--no-pager",
@@ -738,19 +647,6 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_long_log_begins_with_a_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
-        let line = "job \"alice\" attached\n";
-        let lines = BYTES_MAX as usize / line.len() + 2;
-        fs::write(&path, line.repeat(lines)).unwrap();
-        let taken = tail(&path).unwrap();
-        assert!(taken.starts_with(line) && taken.ends_with(line));
-        fs::write(&path, "short\n").unwrap();
-        assert_eq!(tail(&path).unwrap(), "short\n");
-    }
-
-    #[test]
     fn people_are_in_the_list_of_users_with_both_their_names() {
         let alice = user_of("alice:x:1000:1000:Alice Example,,,:/users/alice:/bin/bash");
         assert_eq!(
@@ -763,20 +659,5 @@ mod tests {
         assert!(user_of("daemon:x:1:1:daemon:/usr/sbin:/bin/false").is_empty());
         assert!(user_of("nobody:x:65534:65534:nobody:/:/bin/false").is_empty());
         assert!(user_of("broken").is_empty());
-    }
-
-    #[test]
-    fn a_program_that_fails_is_missing_or_says_too_much_is_bounded() {
-        assert_eq!(answer_of(&["echo", "yes"]), Ok("yes\n".to_owned()));
-        assert!(
-            answer_of(&["no-such-program"])
-                .unwrap_err()
-                .contains("cannot be started")
-        );
-        assert!(answer_of(&["false"]).unwrap_err().contains("failed ("));
-        let silent = answer_of(&["sh", "-c", "exec >&-; exec sleep 3600"]);
-        assert!(silent.unwrap_err().contains("has not exited"));
-        let much = answer_of(&["yes"]).unwrap();
-        assert_eq!(much.len() as u64, BYTES_MAX);
     }
 }
