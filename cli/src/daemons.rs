@@ -80,27 +80,29 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
     told
 }
 
-/// The part of a request that a daemon of `version` ignores, and the first minor version with it.
-fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> {
-    match request {
-        Request::Set(set) if !set.slo.is_empty() && version.minor < SLO_MINOR => {
-            Some(("changing a job's target", SLO_MINOR))
-        }
-        Request::Set(set) if !set.compute.is_empty() && version.minor < CAP_MINOR => {
-            Some(("changing a job's share of the GPU's time", CAP_MINOR))
-        }
-        Request::Set(set) if !set.weight.is_empty() && version.minor < PROMISE_MINOR => {
-            Some(("changing a job's weight", PROMISE_MINOR))
-        }
-        Request::Set(set) if !set.min_progress.is_empty() && version.minor < PROMISE_MINOR => {
-            Some(("changing a job's least share", PROMISE_MINOR))
-        }
-        _ => None,
-    }
+/// The changes of a request that a daemon of `version` ignores, and the first minor version that
+/// makes all of them.
+fn left_out(request: &Request, version: Version) -> Option<(String, u16)> {
+    let Request::Set(set) = request else {
+        return None;
+    };
+    let changes = [
+        (&set.slo, "target", SLO_MINOR),
+        (&set.compute, "share of the GPU's time", CAP_MINOR),
+        (&set.weight, "weight", PROMISE_MINOR),
+        (&set.min_progress, "least share", PROMISE_MINOR),
+    ];
+    let ignored = changes
+        .into_iter()
+        .filter(|(value, _, minor)| !value.is_empty() && version.minor < *minor);
+    let (names, minors): (Vec<&str>, Vec<u16>) =
+        ignored.map(|(_, name, minor)| (name, minor)).unzip();
+    let minor = minors.into_iter().max()?;
+    Some((format!("changing a job's {}", names.join(", ")), minor))
 }
 
 /// Why a daemon that is too old does not carry the request out, whatever its reply.
-fn older(socket: &Path, version: Version, (what, minor): (&str, u16), reply: &Reply) -> String {
+fn older(socket: &Path, version: Version, (what, minor): (String, u16), reply: &Reply) -> String {
     let (path, major) = (socket.display(), VERSION.major);
     let rest = match reply {
         Reply::Done => "; the other changes are in force",
@@ -187,6 +189,15 @@ mod tests {
         let said = why(told_by(3, &Reply::Done, &set("1GiB", "2x")));
         assert!(said.contains("too old"), "{said}");
         assert!(said.ends_with("; the other changes are in force"), "{said}");
+        // It names all of them, and the version that makes all.
+        let mut all = set("1GiB", "2x");
+        if let Request::Set(set) = &mut all {
+            (set.compute, set.weight) = ("50%".into(), "2".into());
+        }
+        let said = why(told_by(3, &Reply::Done, &all));
+        let expected =
+            "a job's target, share of the GPU's time, weight: it speaks protocol 3.3, but 3.9";
+        assert!(said.contains(expected), "{said}");
         for (minor, request) in [(3, set("1GiB", "")), (4, set("", "2x"))] {
             assert_eq!(told_by(minor, &Reply::Done, &request).done.len(), 1);
             let told = told_by(minor, &refused, &request);
