@@ -652,6 +652,7 @@ fn a_target_is_times_alone_or_milliseconds_and_reads_back() {
     }
     for text in [
         "", "x", "1.2", "0.9x", "101x", "NaNx", "20", "0ms", "-1ms", "20 ms", "infms", "20s",
+        "1e-7ms",
     ] {
         assert!(text.parse::<Slo>().is_err(), "{text}");
     }

@@ -140,7 +140,10 @@ impl Marked {
                 kind,
                 arrived_ns,
                 at_ns,
-            } => client.handle_begin(id, kind, arrived_ns.min(at_ns), at_ns.min(latest_ns)),
+            } => {
+                let at_ns = at_ns.min(latest_ns);
+                client.handle_begin(id, kind, arrived_ns.min(at_ns), at_ns);
+            }
             Mark::Target {
                 kind,
                 ns,

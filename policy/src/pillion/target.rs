@@ -179,7 +179,7 @@ impl FromStr for Slo {
         let latency_ms = text.strip_suffix("ms").and_then(number);
         match (slowdown, latency_ms) {
             (Some(times), _) if (1.0..=SLOWDOWN_MAX).contains(&times) => Ok(Self::Slowdown(times)),
-            (_, Some(ms)) if ms > 0.0 && ms <= LATENCY_MS_MAX => {
+            (_, Some(ms)) if ms * 1e6 >= 1.0 && ms <= LATENCY_MS_MAX => {
                 Ok(Self::LatencyNs((ms * 1e6) as u64))
             }
             _ => Err(SloError),
