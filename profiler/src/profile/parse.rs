@@ -322,6 +322,11 @@ fn parse_kernel(table: &Table<'_>, version: u64) -> Result<KernelProfile, Error>
 fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
     let flops = table.optional_number("mflop_per_s", 0, NUMBER_MAX)?;
     let bytes = table.optional_number("mbyte_per_s", 0, NUMBER_MAX)?;
+    if flops.is_some() != bytes.is_some() {
+        let both = "both or neither of mflop_per_s and mbyte_per_s";
+        table.value("mflop_per_s", both)?;
+        table.value("mbyte_per_s", both)?;
+    }
     let roofline = flops.zip(bytes);
     Ok(Evidence {
         static_shared_bytes: table.optional("static_shared_bytes", 0, SHARED_BYTES_MAX)?,

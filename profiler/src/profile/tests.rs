@@ -57,6 +57,21 @@ fn a_profile_reads_and_writes_back_as_it_was() {
 }
 
 #[test]
+fn one_number_of_the_two_of_a_roofline_is_refused() {
+    for (given, missing) in [
+        ("mflop_per_s", "mbyte_per_s"),
+        ("mbyte_per_s", "mflop_per_s"),
+    ] {
+        let text = EXAMPLE.replacen("registers = 64", &format!("registers = 64\n{given} = 5"), 1);
+        let error = parse(&text).expect_err("one of two");
+        assert!(
+            error.contains(missing) && error.contains("both or neither"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_profile_may_know_no_kernel_and_no_source() {
     let text = "format = \"pillion-profile\"\nversion = 2\ngpu = \"T4\"\nsources = []\n";
     assert_eq!(

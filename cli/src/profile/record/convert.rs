@@ -327,7 +327,7 @@ const KINDS: [(Kind, &str); 2] = [
 ];
 
 /// Why launches were not timed.
-const WHYS: [(Why, &str); 10] = [
+const WHYS: [(Why, &str); 11] = [
     (Why::Capture, "beside a stream in capture"),
     (
         Why::Crowded,
@@ -336,6 +336,10 @@ const WHYS: [(Why, &str); 10] = [
     (
         Why::Deep,
         "behind so much work that the queue may have been full",
+    ),
+    (
+        Why::Full,
+        "while the events of as many launches as possible were pending",
     ),
     (
         Why::Programmatic,
