@@ -75,7 +75,7 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
-    /// The thread for clients, memory or faults panicked: a bug of ours.
+    /// A thread of the daemon panicked: a bug of ours.
     #[error("a thread of the daemon panicked")]
     Panicked,
 }
@@ -141,6 +141,12 @@ impl Stopper {
     /// Makes [`Daemon::run`] return soon.
     pub fn stop(&self) {
         self.0.stop();
+    }
+
+    /// Whether the poll thread has decided for the last time.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.0.has_stopped.load(Ordering::Relaxed)
     }
 
     /// Logs and reports why the daemon is about to end.
@@ -292,6 +298,7 @@ impl Daemon {
             pages,
             clock,
             is_stopping: AtomicBool::new(false),
+            has_stopped: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             has_panicked: AtomicBool::new(false),
             #[cfg(test)]
@@ -421,6 +428,7 @@ impl Daemon {
         clock.enter();
         let telemetry = self.start_telemetry();
         self.poll_until_stopped(&clock);
+        self.shared.has_stopped.store(true, Ordering::Relaxed);
         if let Some(Err(error)) = self.record.as_mut().map(io::Write::flush) {
             tracing::warn!("cannot write the record, recording stops: {error}");
         }

@@ -30,10 +30,16 @@ use scheduler::host::{device, socket};
 use scheduler::report::told_once;
 use sd_notify::NotifyState;
 
-/// Time to end after a signal. On a stopped virtual clock the poll thread never runs again.
+/// Time for the poll thread to end after a signal. On a stopped virtual clock it never runs again.
 const END_TIMEOUT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
+};
+/// Time for the other threads from then on: longer than [`Daemon::run`] waits for those that save
+/// learnt data.
+const SAVE_TIMEOUT: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
 };
 
 /// Watchdog notifications per timeout of the service manager: a late one is not a missing one.
@@ -241,7 +247,10 @@ fn obey(
         tell_manager(&[NotifyState::Stopping]);
         stopper.stop();
         let _ = poll(&mut [], Some(&END_TIMEOUT));
-        // Reached only if the poll thread cannot end; the control thread has removed the socket.
+        if stopper.has_stopped() {
+            let _ = poll(&mut [], Some(&SAVE_TIMEOUT));
+        }
+        // Reached only if a thread cannot end; the control thread has removed the socket.
         std::process::exit(0);
     };
     thread::Builder::new()

@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     pub(super) pages: Arc<GpuPages>,
     pub(super) clock: Clock,
     pub(super) is_stopping: AtomicBool,
+    /// The poll thread has decided for the last time.
+    pub(super) has_stopped: AtomicBool,
     pub(super) polls: AtomicU64,
     pub(super) has_panicked: AtomicBool,
     /// For tests: the thread of this name panics.
