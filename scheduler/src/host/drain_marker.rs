@@ -9,20 +9,23 @@
 //! Only the daemon's user and root can write the file (and the folder). Another user's file is
 //! ignored and reported: it would let any user drain the GPU. If the daemon's own file is
 //! unreadable or not text, the GPU counts as drained for an unknown reason: an operator ends that
-//! with one command, whereas nobody would notice a broken GPU taken for a good one.
+//! with one command, whereas nobody would notice a broken GPU taken for a good one. The file is
+//! replaced whole ([`private_file::write`]).
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Only the daemon's user needs it: `pillion status` reports it to all.
-const MODE: u32 = 0o600;
+use crate::host::private_file;
+
 const RELEASED: &str = "released";
-/// Limit of the reason; ours are shorter.
-const WHY_BYTES_MAX: u64 = 1_024;
+/// Limit of the reason.
+const WHY_BYTES_MAX: usize = 1_000;
+/// Limit of the file, with both lines.
+const FILE_BYTES_MAX: u64 = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct DrainMarker {
@@ -92,23 +95,21 @@ impl DrainMarker {
             .custom_flags(flags.cast_signed())
             .open(&self.path)?;
         let mut text = String::new();
-        file.take(WHY_BYTES_MAX).read_to_string(&mut text)?;
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
         Ok(text)
     }
 
-    /// Writes that the GPU is drained, for this reason, and whether its device is released.
+    /// Writes that the GPU is drained, for this reason, and whether its device is released. Of a
+    /// reason with a part of another program's log, control characters and a long rest are lost. On
+    /// an error the earlier file remains.
     pub(crate) fn keep(&self, why: &str, is_released: bool) -> io::Result<()> {
-        self.remove()?;
-        // An interruption here leaves an empty file: drained all the same.
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(MODE)
-            .open(&self.path)?;
-        match is_released {
-            true => writeln!(file, "{why}\n{RELEASED}"),
-            false => writeln!(file, "{why}"),
-        }
+        let why: String = why
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let why = &why[..why.floor_char_boundary(WHY_BYTES_MAX)];
+        let released = if is_released { RELEASED } else { "" };
+        private_file::write(&self.path, format!("{why}\n{released}").trim_end())
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {
@@ -146,6 +147,27 @@ mod tests {
             word.remove().unwrap();
             assert_eq!(word.read(), Found::Nothing);
         }
+    }
+
+    #[test]
+    fn a_long_reason_with_a_tab_is_kept_and_that_the_device_is_released() {
+        let (_folder, word) = word();
+        word.keep(&format!("MPS:\tfault {}", "é".repeat(1_024)), true)
+            .unwrap();
+        match word.read() {
+            Found::Why(why, true) => assert!(why.starts_with("MPS: fault éé"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_leaves_the_earlier_reason() {
+        let (folder, word) = word();
+        word.keep("Xid 48", false).unwrap();
+        // In the place of the new file.
+        fs::create_dir(folder.path().join("GPU-1.drained.new")).unwrap();
+        assert!(word.keep("Xid 79", true).is_err());
+        assert_eq!(word.read(), Found::Why("Xid 48".to_owned(), false));
     }
 
     #[test]
