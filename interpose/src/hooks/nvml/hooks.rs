@@ -11,7 +11,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{memory, own_processes};
 use crate::dispatch::panics;
@@ -189,6 +189,9 @@ fn find(index: usize) -> Option<NonNull<c_void>> {
     Some(found)
 }
 
+/// The base of the library whose helpers are stored; 0 before the first.
+static CLAIMED: AtomicUsize = AtomicUsize::new(0);
+
 /// Adopts a function as the hook's real one, if it is that already, or lies in the library.
 fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     let Functions {
@@ -205,17 +208,20 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     let first = base.load(Ordering::Acquire);
     if first == 0 {
         let opened = Opened::of(file.name())?;
+        // Of two threads with two libraries one is first; the other must not store its helpers.
+        let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        let claimed = CLAIMED.compare_exchange(0, file.base, order, failed);
+        if claimed.is_err_and(|first| first != file.base) {
+            return None;
+        }
         for (place, name) in helpers.iter().zip(HELPERS) {
             let found = opened.find(name).map_or(ptr::null_mut(), NonNull::as_ptr);
             place.store(found, Ordering::Release);
         }
         // A program may close and reopen the library; our exports must never call unloaded code.
         opened.keep();
-        // Of two threads with two libraries one is first. AcqRel: the helpers are its own.
-        let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
-        if swapped.is_err_and(|first| first != file.base) {
-            return None;
-        }
+        // Release pairs with the Acquire above: the helpers are there.
+        base.store(file.base, Ordering::Release);
     } else if first != file.base {
         return None;
     }
