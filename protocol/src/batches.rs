@@ -97,13 +97,14 @@ impl Batches {
     pub fn say(&self, range: Range) -> bool {
         let word = range.to_word();
         self.ranges.iter().any(|place| {
-            // Relaxed: the word stands alone. A second attempt sees the winner's word.
-            (0..2).any(|_| {
-                let held = place.load(Ordering::Relaxed);
+            let next = |held| {
                 let is_free = Range::from_word(held).is_none_or(|of| of.kind == range.kind);
-                let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-                is_free && place.compare_exchange(held, word, order, failed).is_ok()
-            })
+                is_free.then_some(word)
+            };
+            // Relaxed: the word stands alone.
+            place
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+                .is_ok()
         })
     }
 

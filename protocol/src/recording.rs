@@ -260,7 +260,8 @@ impl Entry {
     /// How many samples are kept.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.measured.load(Ordering::Relaxed).min(SAMPLES as u64) as usize
+        // Acquire pairs with the Release in `add`: the samples are there.
+        self.measured.load(Ordering::Acquire).min(SAMPLES as u64) as usize
     }
 
     /// Adds a duration. `random` selects the sample to replace when full. For one thread at a time.
