@@ -80,9 +80,16 @@ def pairs(part):
     except Failed as error:
         part.skip("pairs of PyTorch programs", error)
         return synthetic
-    every = [(f"{hp['name']} + {be['name']}", Torch(part, hp, be)) for hp, be in torch_jobs.pairs(part)] + synthetic
-    asked = part.options.pairs
-    return [pair for pair in every if pair[0] in asked.split(",")] if asked else every[:1] if part.quick else every
+    named = lambda jobs: [(f"{hp['name']} + {be['name']}", Torch(part, hp, be)) for hp, be in jobs]  # noqa: E731
+    usual = named(torch_jobs.pairs(part)) + synthetic
+    if not part.options.pairs:
+        return usual[:1] if part.quick else usual
+    known = dict(usual + named(torch_jobs.generation_pairs(part)))
+    asked = part.options.pairs.split(",")
+    for name in asked:
+        if name not in known:
+            raise Failed(f"no pair '{name}'; pairs are {', '.join(known)}")
+    return [(name, known[name]) for name in asked]
 
 
 def chosen(asked, every, is_first_only):
@@ -325,7 +332,7 @@ def curve(part, sharings):
 
 
 def more(parser):
-    parser.add_argument("--pairs", metavar="'A + B',...", help="run these only: synthetic, 'resnet50-inference + gpt-training', ...")
+    parser.add_argument("--pairs", metavar="'A + B',...", help="run these only: synthetic, 'resnet50-inference + gpt-training', 'gpt-generation + gpt-training', ...")
     parser.add_argument("--loads", metavar="L,...", help="run these only: 0.2, 0.5")
     parser.add_argument("--arrivals", metavar="A,...", help="run these only: poisson, bursts")
     parser.add_argument("--no-curve", action="store_true", help="leave the curve out")

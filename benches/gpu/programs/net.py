@@ -1,6 +1,6 @@
 """Networks with random weights, in the usual ways of using PyTorch. It is independent of Pillion.
 
-    net.py --network resnet50|bert|gpt|mlp --task infer|train [--variant ...]
+    net.py --network resnet50|bert|gpt|mlp --task infer|train|generate [--variant ...]
            [--size tiny|small|full]
            --steps N       runs N steps and prints a digest of the results, and losses or sums
            --seconds S     prints "ready"; then for each line of standard input runs steps for S
@@ -79,7 +79,57 @@ class Transformer(nn.Module):
         return self.head(hidden.mean(1))
 
 
-def network(name, size):
+class Decoder(nn.Module):
+    """A layer of a GPT whose keys and values stay in a cache."""
+
+    def __init__(self, width, heads, places):
+        super().__init__()
+        self.heads, self.places = heads, places
+        self.norm, self.norm_out = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x, cache, place):
+        """`x` is batch × new tokens × width; `cache` is empty at first, then two tensors
+        batch × heads × places × width of a head, with `place` tokens in them."""
+        batch, count, width = x.shape
+        parts = self.qkv(self.norm(x)).view(batch, count, 3, self.heads, width // self.heads)
+        query, *new = parts.permute(2, 0, 3, 1, 4)
+        if not cache:
+            cache += [tensor.new_zeros(batch, self.heads, self.places, width // self.heads) for tensor in new]
+        for kept, tensor in zip(cache, new):
+            kept[:, :, place:place + count] = tensor
+        keys, values = (kept[:, :, :place + count] for kept in cache)
+        attended = nn.functional.scaled_dot_product_attention(query, keys, values, is_causal=count > 1)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, count, width))
+        return x + self.body(self.norm_out(x))
+
+
+class Generator(nn.Module):
+    """Text generation of a GPT, as a server does it for a batch of prompts: all of a prompt at
+    once, then token by token, each the most probable one."""
+
+    def __init__(self, layers, width, heads, tokens, generated):
+        super().__init__()
+        self.generated = generated
+        self.words, self.places = nn.Embedding(8192, width), nn.Embedding(tokens + generated, width)
+        self.layers = nn.ModuleList(Decoder(width, heads, tokens + generated) for _ in range(layers))
+        self.head = nn.Linear(width, 8192)
+
+    def forward(self, prompts):
+        """The last logits, batch × vocabulary."""
+        caches, place, words = [[] for _ in self.layers], 0, prompts
+        for _ in range(self.generated):
+            hidden = self.words(words) + self.places.weight[place:place + words.shape[1]]
+            for layer, cache in zip(self.layers, caches):
+                hidden = layer(hidden, cache, place)
+            place += words.shape[1]
+            logits = self.head(hidden[:, -1])
+            words = logits.argmax(-1, keepdim=True)
+        return logits
+
+
+def network(name, size, task):
     """The network, and a function that makes a batch of its inputs on the host."""
     if name == "mlp":
         return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 1000)), lambda batch: torch.randn(batch, 256)
@@ -87,6 +137,10 @@ def network(name, size):
         blocks, width, side = {"tiny": ([1, 1], 8, 32), "small": ([3, 4, 6, 3], 64, 160), "full": ([3, 4, 6, 3], 64, 224)}[size]
         return resnet(blocks, width), lambda batch: torch.randn(batch, 3, side, side)
     layers, width, heads, tokens = {"tiny": (1, 64, 2, 16), "small": (4, 768, 12, 128), "full": (12, 768, 12, 384)}[size]
+    if task == "generate":
+        tokens //= 4
+        generated = {"tiny": 4, "small": 16, "full": 32}[size]
+        return Generator(layers, width, heads, tokens, generated), lambda batch: torch.randint(0, 8192, (batch, tokens))
     return (Transformer(layers, width, heads, tokens, name == "gpt"),
             lambda batch: torch.randint(0, 8192, (batch, tokens)))
 
@@ -98,7 +152,7 @@ class Work:
         self.options = options
         is_training = options.task == "train"
         torch.manual_seed(0)
-        model, self.draw = network(options.network, options.size)
+        model, self.draw = network(options.network, options.size, options.task)
         self.model = model.cuda().train(is_training)
         self.labels = torch.arange(options.batch) % 1000
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3, momentum=0.9) if is_training else None
@@ -211,7 +265,7 @@ def timed(work, options):
             steps += 1
             # Each inference is a request and waits for its result; a training reads its loss every
             # ten steps.
-            if options.task == "infer" or steps % 10 == 0:
+            if options.task != "train" or steps % 10 == 0:
                 output.float().sum().item()
         torch.cuda.synchronize()
         took = time.perf_counter() - begin
@@ -230,7 +284,7 @@ def timed(work, options):
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=("resnet50", "bert", "gpt", "mlp"), default="mlp")
-    parser.add_argument("--task", choices=("infer", "train"), default="infer")
+    parser.add_argument("--task", choices=("infer", "train", "generate"), default="infer")
     parser.add_argument("--variant", choices=VARIANTS, default="eager")
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="small")
     parser.add_argument("--batch", type=int, default=4)

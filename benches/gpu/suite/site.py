@@ -94,7 +94,8 @@ class Site:
         starts the server."""
         if sharing not in self.servers:
             socket = self.path(f"{sharing}.sock")
-            argv = [self.program("softgpu-server"), "--socket", socket, "--device", self.model, "--sharing", sharing]
+            argv = [self.program("softgpu-server"), "--socket", socket, "--device", self.model, "--sharing", sharing,
+                    "--governor", "on"]
             child = self.stack.enter_context(Child(argv, clean_env()))
             wait_for(lambda: os.path.exists(socket), child)
             self.servers[sharing] = socket

@@ -68,9 +68,9 @@ class Budgets(unittest.TestCase):
     def setUp(self):
         self.run = program("run")
 
-    def test_quick_is_eight_minutes_with_all_that_is_around_its_parts(self):
+    def test_quick_is_within_ten_minutes_with_all_that_is_around_its_parts(self):
         looked_s = self.run.LOOK_S
-        self.assertEqual(self.run.seconds_of(list(BUDGETS_S), options(), looked_s), 480)
+        self.assertEqual(self.run.seconds_of(list(BUDGETS_S), options(), looked_s), 556)
 
     def test_readme_has_the_budgets(self):
         with open(os.path.join(FOLDER, "README.md")) as file:

@@ -13,6 +13,8 @@ INFERENCES = (
     {"name": "resnet50-inference", "network": "resnet50", "task": "infer", "batch": 4},
     {"name": "bert-inference", "network": "bert", "task": "infer", "batch": 2},
 )
+# Inference that runs only if `share --pairs` names it.
+GENERATION = {"name": "gpt-generation", "network": "gpt", "task": "generate", "batch": 8, "variant": "amp"}
 TRAININGS = (
     {"name": "resnet50-training", "network": "resnet50", "task": "train", "batch": 32},
     {"name": "gpt-training", "network": "gpt", "task": "train", "batch": 8, "variant": "amp"},
@@ -20,15 +22,23 @@ TRAININGS = (
 
 
 def pairs(part):
-    """Pairs of high-priority and best-effort jobs that share a GPU: with --quick only the first."""
-    every = [(hp, be) for hp in INFERENCES for be in TRAININGS]
-    return [(sized(part, hp), sized(part, be)) for hp, be in (every[:1] if part.quick else every)]
+    """Pairs of high-priority and best-effort jobs that share a GPU."""
+    return made(part, [(hp, be) for hp in INFERENCES for be in TRAININGS])
+
+
+def generation_pairs(part):
+    """Pairs in which a language model generates text."""
+    return made(part, [(GENERATION, be) for be in TRAININGS])
+
+
+def made(part, jobs):
+    return [(sized(part, hp), sized(part, be)) for hp, be in jobs]
 
 
 def pair_jobs(part):
-    """All jobs of these pairs, each once."""
+    """All jobs of these pairs, each once; with --quick those of the first pair."""
     jobs = {}
-    for pair in pairs(part):
+    for pair in pairs(part)[:1 if part.quick else None]:
         jobs.update((job["name"], job) for job in pair)
     return list(jobs.values())
 

@@ -18,7 +18,7 @@ use crate::common::{
 use crate::torch;
 
 /// Every part, in order of execution.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 13] = [
     "harmless",
     "doors",
     "cost",
@@ -29,6 +29,8 @@ const PARTS: [&str; 11] = [
     "share",
     "quota",
     "signals",
+    "demo",
+    "power",
     "model",
 ];
 /// The parts with nothing to do without PyTorch.
@@ -266,7 +268,7 @@ fn whole_programs_of_pytorch_are_compared_shared_and_timed() {
         "--with",
         "harmless=--only-program gpt-training-amp",
         "--with",
-        "share=--no-curve",
+        "share=--no-curve --pairs 'gpt-generation + resnet50-training'",
         // So long that a request is due, however slow the machine is at answering one.
         "--seconds",
         "3",
