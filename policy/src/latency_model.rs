@@ -173,7 +173,8 @@ impl PieceWise {
         if self.at(least) <= limit {
             return Some(least);
         }
-        // The line that crosses the limit falls, as the p99 is above it only at `least`.
+        // The p99 is above the limit at `least` and not at `greatest`, so the line that crosses the
+        // limit falls.
         let slope = match self.knee_p99 <= limit {
             true => self.slope_below,
             false => self.slope_above,

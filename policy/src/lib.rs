@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`kernel`] | a policy's view of a kernel: class, SMs, duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the launch path's check |
+//! | [`limit`] | the rule that bounds a lease |
 //! | [`ceiling`] | what one law lets best-effort work do, and the meet of several |
 //! | [`durations`] | kernel durations, learnt from the observed times of completion |
 //! | [`looks`] | when to poll an event |
@@ -26,6 +27,8 @@
 //! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; no decision |
 //! | [`share`] | how much of the GPU best-effort work has beside high-priority work |
 //! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
+//! | [`slo_mean`] | the level for targets of the mean |
+//! | [`probe`] | whether the device is in trouble, and the consequences for best-effort work |
 //! | [`throttle`] | throttles best-effort work where the device is overused or clocks down |
 //! | [`usage`] | how much of the GPU's time a best-effort job may use |
 //! | [`latency_model`] | the p99 of high-priority requests at a share of the GPU, as two lines |

@@ -14,11 +14,13 @@ pub enum Limit {
     HpBusy,
     /// HP is busy: only work of another resource, on fewer SMs than the threshold, goes beside it.
     Interference,
-    /// The job has used its share of the GPU's time.
+    /// The job has used its share of the GPU's time, or best-effort jobs together have used theirs
+    /// (the throttle's rate, or its ceiling).
     Rate,
     /// HP requests miss their target too often: BE work goes only in a part of each period.
     Duty,
-    /// They miss it so often, or keep it in no batch, that no BE work goes, not even by `max_hold`.
+    /// HP requests miss their target so often, or at every batch size, that no BE work goes, not
+    /// even after `max_hold`.
     Paused,
     /// Another BE job has the turn.
     Turn,
@@ -27,7 +29,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them.
+    /// All limits, in the order of their numbers in traces and counters.
     pub const ALL: [Self; 10] = [
         Self::Ungated,
         Self::Budget,

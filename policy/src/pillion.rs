@@ -25,9 +25,10 @@
 //! A request's beginning is known to the ns where it voided a lease. Otherwise it is as exact as
 //! the poll that found it: if the uncertainty is more than twice the daemon's least pause and 100
 //! µs (200 µs), the request is ignored. Requests that met no BE work give the solo latency
-//! ([`solo`]); so do those that met no more than the least gain allows, while the gain is at its
-//! least. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a
-//! fiftieth of the shortest) and an eighth of it, work beside HP must suit it, and the gain is 1.
+//! ([`solo`]). While the gain is at its least, so do those that met at most the work that it
+//! allows, or at most `residual_ns_unknown` and a quarter of the slack. Until 16 were seen, all
+//! requests count, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the
+//! shortest) and an eighth of it, work beside HP must suit it, and the gain is 1.
 //! Each request is compared with its own *kind*, requests of the same client and about as many
 //! launches; the slack follows from the quickest client's main kind.
 //!

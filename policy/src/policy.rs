@@ -52,7 +52,8 @@ pub const SIMULATOR_ONLY: [(&str, &str); 7] = [
 ];
 
 impl Policy {
-    /// Every name that [`Policy::from_str`] takes, in display order.
+    /// The names for lists and messages, in display order. [`Policy::from_str`] also takes those of
+    /// [`registry::EXAMPLES`].
     pub const NAMES: [&'static str; POLICIES.len()] = {
         let mut names = [""; POLICIES.len()];
         let mut index = 0;
@@ -117,7 +118,8 @@ impl Policy {
         }
     }
 
-    /// The numbers of a policy that bounds the expected BE work in flight; otherwise `None`.
+    /// The numbers of a policy that bounds the expected BE work in flight by `DUR_THRESHOLD`
+    /// (orion, temporal); otherwise `None`.
     #[must_use]
     pub const fn throttle_params(&self) -> Option<TemporalParams> {
         match self {

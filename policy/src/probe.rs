@@ -13,7 +13,8 @@
 //! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), two hours
 //!   at most; n counts its entries in two hours. A sample above a bound restarts that time.
 //! - Unhealthy → Healthy once all were below 0.95 of their first bound for a minute, and from there
-//!   to Unhealthy after another minute at the earliest: the state changes once a minute at most.
+//!   to Unhealthy after another minute at the earliest: these two alternate at most once a minute.
+//!   Overlimit and Disabled are entered at once.
 //! - Disabled while the driver reports the device as lost; then Unhealthy, or Overlimit if its time
 //!   remains.
 //!

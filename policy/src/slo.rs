@@ -59,8 +59,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// A level that starts at `value`, between [`LEAST`] and [`GREATEST`]; NaN: as usual.
-    /// `has_missed`: a request was over its target before.
+    /// A level that starts at `value`, between [`LEAST`] and [`GREATEST`]; NaN: at 0, as
+    /// [`Self::default`]. `has_missed`: a request was over its target before; ignored for NaN.
     #[must_use]
     pub fn begin(value: f64, has_missed: bool) -> Self {
         match value.is_nan() {
@@ -79,7 +79,8 @@ impl Level {
         self.has_missed
     }
 
-    /// Between [`LEAST`] and [`GREATEST`]; 0 before the first request.
+    /// Between [`LEAST`] and [`GREATEST`]. Before the first request, the value given to
+    /// [`Self::begin`], else 0.
     #[must_use]
     pub fn value(&self) -> f64 {
         self.value
@@ -102,7 +103,7 @@ impl Level {
     }
 
     /// A request was over its target, which a share `alpha` may be (more than 0, less than 1), or
-    /// within it. `may_rise`: best-effort work wanted to go.
+    /// within it. `may_rise`: best-effort work wanted to go, and this law's ceiling was in force.
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
         if is_miss {

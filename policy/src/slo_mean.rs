@@ -90,7 +90,7 @@ pub struct Period {
     pub mean: f64,
     /// Its standard error, in the same unit.
     pub error: f64,
-    /// Best-effort work wanted to go all the time, and no other law held it.
+    /// In at least half of the requests best-effort work wanted to go, and no other law held it.
     pub may_rise: bool,
 }
 

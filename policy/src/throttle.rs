@@ -41,7 +41,8 @@ pub const UTILISATION: [f64; 2] = [0.1, 1.0];
 /// The default set point: leaves a tenth for arriving high-priority work.
 pub const UTILISATION_DEFAULT: f64 = 0.9;
 
-/// The rate's bounds: a job that is never let go keeps its part of the device for good.
+/// The rate's bounds, shares of the time. Not 0: a job that may never launch would never end, and
+/// would keep its memory.
 const RATE: [f64; 2] = [0.02, 1.0];
 
 const GAINS: [f64; 2] = [0.4, 0.2];

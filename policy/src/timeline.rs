@@ -36,9 +36,9 @@
 //! A client that is busy for a second and longer (a training job that never synchronises) has no
 //! requests. It is measured in *pieces* instead: from one completion to one at least 100 ms later.
 //! The duration of a piece is stated for 100 ms of expected work ([`Request::measure_ns`]): pieces
-//! are comparable, whatever they contain and however far profiles are off. A period that began and
-//! ended in the same poll has no measured length and is not counted, nor is one with a lost record.
-//! The others are also handed out ([`HpTimeline::take_request`]).
+//! are comparable, whatever they contain and however far profiles are off. A period without a
+//! measured length (begun and ended at the same instant, as far as records show) is not counted,
+//! nor is one with a lost record. The others are also handed out ([`HpTimeline::take_request`]).
 //! ## Lost and late records
 //! A full ring loses records: launches or completions that stay unknown. HP then counts as busy
 //! until its next completion, executing unknown work ([`HpView::NOTHING_KNOWN`]). Threads have

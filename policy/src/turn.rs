@@ -33,7 +33,7 @@ pub(crate) struct Turn {
     /// This turn is for a job that was behind.
     was_promised: bool,
     contended: bool,
-    /// The holder's charges when its turn, or its last one alone, began.
+    /// The holder's charges when its turn began, or at the last poll at which no other job waited.
     began_charged_ns: u64,
     last_charged_ns: u64,
     /// When the holder last charged something, or could not have.

@@ -29,7 +29,8 @@ pub const PERIOD_NS: u64 = 20_000_000;
 /// The age at which a measurement counts half, ns.
 pub const HALF_NS: u64 = 700_000_000;
 
-/// A working job without a measurement for this long is not trimmed to more than its charges, ns.
+/// Time without a measurement after which a working job's factor is at least 1: the job gets no
+/// more than its charges allow, ns.
 pub const BLIND_NS: u64 = 10_000_000_000;
 
 /// The factor's bounds: unknown kernels count as 100 us and take from 6 us to 6 ms. A measurement
@@ -238,7 +239,7 @@ impl Caps {
         bounded(snapshot, (lease, limit), capped.is_open, capped.budget_ns())
     }
 
-    /// The cap's law for one kernel of the job at index `job`, after `spent_ns` were charged.
+    /// The cap's law for one kernel of job `id`, after `spent_ns` were charged.
     pub(crate) fn admits(&self, id: JobId, spent_ns: u64, is_whole: bool) -> bool {
         self.of(id)
             .is_none_or(|job| job.is_open && (is_whole || (spent_ns as f64) < job.chargeable_ns()))

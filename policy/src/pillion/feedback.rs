@@ -7,8 +7,9 @@
 //! takes [`SPENT_MAX`] slacks or more costs what 128 others bring: the gain holds only while fewer
 //! than one in a hundred are late without limit. In balance at least two requests of three are
 //! within their target, and of those over it by another slack at most one in nine. From gain 1 to 4
-//! it takes 18 requests at first and 70 later, and 2 are enough to fall back. Requests over their
-//! target under the least gain are *hurt* by single kernels, until gain 1.
+//! it takes 18 requests at first and 70 later, and one that takes six slacks is enough to fall
+//! back. Requests over their target under the least gain are *hurt* by single kernels, until gain
+//! 1.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gain {

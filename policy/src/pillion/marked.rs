@@ -35,11 +35,12 @@
 //! those that a target of 1.05 times the service has at gain 1.
 //!
 //! *Quiet* is the time until the shortest of the last 128 times between arrivals is over, less a
-//! tenth ([`super::quiet`]). While no request is open, work that fits into it may go at any level,
-//! less from −2 on, and none at the level's floor. Periodic requests thus meet nothing, and
-//! best-effort work has the pauses. The level moves by requests alone. A client that falls silent
-//! at a low level would stop best-effort work for good, so the duty counts only within a second of
-//! an open request.
+//! tenth ([`super::quiet`]). While no request is open, kernels may go at any level until the quiet
+//! time is used up, less from −2 on, and none at the level's floor. While the target is missed,
+//! only kernels go that fit into it; otherwise the last one may end after it. Periodic requests
+//! thus meet little or nothing, and best-effort work has the pauses. The level moves by requests
+//! alone. A client that falls silent at a low level would stop best-effort work for good, so the
+//! duty counts only within a second of an open request.
 
 use super::{Goal, PillionParams, RequestTarget, SloView};
 use crate::{Ceiling, Sharing, Snapshot};

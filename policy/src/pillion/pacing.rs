@@ -7,7 +7,8 @@
 //!   daemon polls at the predicted end, and from then on every pause; also, where work beside HP
 //!   must suit it, when a kernel of other classes is predicted to execute.
 //!
-//! A quiet time ([`super::quiet`]) shrinks with the grant as it passes: poll every pause.
+//! A quiet time ([`super::quiet`]) shrinks as it passes, and the grant with it. While only whole
+//! kernels are granted (`bounds.whole`), the daemon polls every pause.
 //! Predictions may be wrong, so pauses have maxima: [`IDLE_MAX`] and [`BUSY_MAX`], and
 //! [`YOUNG_MAX`] in the first three quarters of a request's usual time. Until then a request that
 //! came or ended early is not noticed; nothing is granted wrongly: HP's launches void leases.

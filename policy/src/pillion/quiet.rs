@@ -1,8 +1,7 @@
 //! Quiet times: how long HP will certainly stay idle, from the lengths of its pauses. A pause lasts
 //! from HP's becoming idle to its becoming busy, as far as snapshots show. While a pause is younger
-//! than the shortest of the last [`PAUSES`], the rest of that, less a tenth, is quiet. It needs
-//! [`PAUSES_MIN`].
-//! [`PAUSES`], the rest of that, less a tenth, is quiet. It needs [`PAUSES_MIN`] pauses.
+//! than the shortest of the last [`PAUSES`], the rest of that, less a tenth, is quiet. At least
+//! [`PAUSES_MIN`] pauses must be known.
 
 const PAUSES: usize = 128;
 

@@ -1,9 +1,10 @@
-//! The solo latency of HP's requests. Only these requests count: those that met no BE work; while
-//! the gain is at its least, those that met no more than it allows (without the floor); and those
-//! shorter than the current estimate by more than 3 %, which proves that the solo latency is
-//! shorter. BE work's effect therefore never raises the reference: otherwise the bounds would widen
-//! as the harm grows. The latency is the lower quartile of the last [`KEPT`] such requests, once
-//! [`REQUESTS_MIN`] were seen: disturbances only lengthen a request.
+//! The solo latency of HP's requests. Only these requests count: those that met no BE work; all
+//! before [`REQUESTS_MIN`] were seen; while the gain is at its least, those that met at most the
+//! work that it allows (without the floor), or at most `residual_ns_unknown` and a quarter of the
+//! slack; and those shorter than the current estimate by more than 3 %, which proves that the solo
+//! latency is shorter. BE work's effect therefore never raises the reference: otherwise the bounds
+//! would widen as the harm grows. The latency is the lower quartile of the last [`KEPT`] such
+//! requests, once [`REQUESTS_MIN`] were seen: disturbances only lengthen a request.
 //! # Kinds
 //! A client may make requests of several lengths, and a request that leaves the device idle in its
 //! middle is seen as two. Requests are therefore compared with others of their *kind*: of the same
@@ -55,7 +56,7 @@ struct Kind {
     count: usize,
     next: usize,
     latency_ns: Option<u64>,
-    /// The bound by which nine of ten exceed that.
+    /// Nine of ten requests exceed `latency_ns` by at most this, ns.
     spread_ns: u64,
     has_harmed: bool,
 }

@@ -10,15 +10,15 @@ use crate::slo_mean::SlopeView;
 /// The target of an HP request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slo {
-    /// A multiple of the solo latency, more than 1.
+    /// A multiple of the solo latency, 1 to 100.
     Slowdown(f64),
     /// A time, in ns.
     LatencyNs(u64),
-    /// A multiple of the mean solo latency that the mean is to keep, more than 1.
+    /// A multiple of the mean solo latency that the mean is to keep, 1 to 100.
     MeanSlowdown(f64),
     /// A time that the mean is to keep, ns.
     MeanNs(u64),
-    /// For a training job, the mean with this share of the solo rate, more than 0 and at most 1.
+    /// For a training job, the mean with this share of the solo rate, [`THROUGHPUT_MIN`] to 1.
     Throughput(f64),
 }
 
@@ -172,7 +172,7 @@ impl SloEnd {
 impl FromStr for Slo {
     type Err = SloError;
 
-    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; without a space.
+    /// `1.2x`, a number from 1 to 100, or `20ms`, above 0 and at most an hour; without a space.
     fn from_str(text: &str) -> Result<Self, SloError> {
         let number = |digits: &str| digits.parse::<f64>().ok();
         let slowdown = text.strip_suffix('x').and_then(number);

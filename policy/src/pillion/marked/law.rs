@@ -16,8 +16,9 @@ const REQUESTS_CLOSED: u32 = 4;
 /// biased: a period that ends once its requests look alike misses the long ones.
 const REQUESTS_OPEN: (f64, f64) = (20.0, 400.0);
 
-/// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean exceed the goal:
-/// a queue is long for a short time and short for a long one.
+/// See [`REQUESTS_OPEN`]. With this certainty a step of the level rarely exceeds its maximum.
+/// Shortened steps would let the mean exceed the goal: a queue is long for a short time and short
+/// for a long one, so mostly the falls would be shortened.
 const SURE: f64 = 0.25;
 
 /// The factor on the standard error: requests that wait for each other are late together.
