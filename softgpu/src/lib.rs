@@ -14,9 +14,9 @@
 //! - Connections from host to device, which streams of a context may share (`connection`).
 //! - Contexts that share the SMs (MPS) or take turns in slices ([`Sharing`]).
 //! # What is not
-//! - Contents and addresses of memory, caches, clocks that follow temperature, launch overhead of
-//!   the host, warp scheduling inside an SM, clusters, cooperative launches, graphs (the caller
-//!   submits their nodes).
+//! - Contents and addresses of memory, caches, clocks that follow temperature (unless
+//!   [`Config::governor`] is set), launch overhead of the host, warp scheduling inside an SM,
+//!   clusters, cooperative launches, graphs (the caller submits their nodes).
 //! - Differences between blocks of one kernel: each takes the same time alone.
 //! # Words
 //! *Block*, *wave*: as in CUDA; a wave is the part of a grid that is resident at once. *Cohort*:

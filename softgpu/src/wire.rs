@@ -20,8 +20,10 @@
 //! stream's `wanted` word to the command's number, checks whether the command is complete, and only
 //! then sleeps. The server publishes `completed`, then reads `wanted`, and rings only if that
 //! number was reached. Both words are sequentially consistent, so one side sees the other. The
-//! thread of an overwritten `wanted` stored it before an uncounted ring, so it does not sleep.
-//! Times are device nanoseconds, sizes bytes. A *slot* is an index into one of the page's tables.
+//! server may overwrite a `wanted` that another thread has just lowered. That thread read the bell
+//! before, and the server rings it afterwards, so the sleep ends at once and the thread checks
+//! again. Times are device nanoseconds, sizes bytes. A *slot* is an index into one of the page's
+//! tables.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -234,6 +236,8 @@ impl DevicePage {
         for stream in &self.streams {
             stream.wanted.store(u64::MAX, Ordering::Relaxed);
         }
+        // Release pairs with the Acquire in the driver (`link.rs`): a client that sees the number
+        // sees an initialised page.
         self.magic.store(PAGE_MAGIC, Ordering::Release);
     }
 
@@ -257,18 +261,23 @@ impl DevicePage {
     /// the ring's size harms only itself: it gets its own old words again.
     pub fn take(&self) -> Option<Result<Command, WireError>> {
         let taken = self.taken.0.load(Ordering::Relaxed);
+        // Acquire pairs with the Release in `try_put`: the slot's words are there.
         if self.put.0.load(Ordering::Acquire) == taken {
             return None;
         }
         let slot = &self.commands[taken as usize % COMMANDS];
         let words = std::array::from_fn(|word| slot.0[word].load(Ordering::Relaxed));
+        // Release pairs with the Acquire in `try_put`: the slot's words have been read.
         self.taken.0.store(taken.wrapping_add(1), Ordering::Release);
         Some(Command::decode(&words))
     }
 
     /// Whether command `seq` of a stream is complete.
     pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
-        // Acquire pairs with the store in `publish`: seeing it complete is seeing its effects.
+        // Pairs with the store in `publish`: a thread that sees the command complete sees its
+        // effects. SeqCst, because a waiting thread stores `wanted` before this load, and `publish`
+        // stores `completed` before it loads `wanted`: at least one of them sees the other's store.
+        // With weaker orders both could miss it, and the thread would sleep on.
         self.streams[stream as usize]
             .completed
             .load(Ordering::SeqCst)
@@ -277,6 +286,7 @@ impl DevicePage {
 
     /// Announces that a thread will sleep for `seq`. Check [`Self::is_complete`] again afterwards.
     pub fn want(&self, stream: u32, seq: u64) {
+        // SeqCst: see `is_complete`.
         self.streams[stream as usize]
             .wanted
             .fetch_min(seq, Ordering::SeqCst);
@@ -286,6 +296,7 @@ impl DevicePage {
     /// whose command is not complete waits again.
     pub fn publish(&self, stream: u32, seq: u64) -> bool {
         let progress = &self.streams[stream as usize];
+        // SeqCst: see `is_complete`.
         progress.completed.store(seq, Ordering::SeqCst);
         if progress.wanted.load(Ordering::SeqCst) > seq {
             return false;
@@ -347,6 +358,8 @@ impl DevicePage {
         let time = &self.events[event as usize];
         if time.record.load(Ordering::Relaxed) <= record {
             time.at_ns.store(at_ns, Ordering::Relaxed);
+            // No load pairs with this: only the server reads `record`. Clients read `at_ns` once
+            // they see the command complete (`is_complete`).
             time.record.store(record, Ordering::Release);
         }
     }
