@@ -1,5 +1,5 @@
 //! Observers of a run: a timeline, a test. [`Experiment::run`](crate::Experiment::run) is generic
-//! over it, so that an empty one is free.
+//! over the observer, so that [`NoObserver`] costs nothing.
 
 use softgpu::OpKind;
 
@@ -43,7 +43,7 @@ pub trait Observer {
     }
 }
 
-/// Nobody.
+/// An observer that ignores every event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 

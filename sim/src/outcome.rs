@@ -49,7 +49,7 @@ pub struct JobOutcome {
     pub requests: u64,
     /// Requests that had arrived or begun when the run was given up.
     pub unfinished: u64,
-    /// When the last of them completed, ns after the start.
+    /// When the last completed request completed, ns after the start.
     pub last_completion_ns: u64,
     /// Its launches that completed.
     pub launches: u64,

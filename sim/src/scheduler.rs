@@ -99,7 +99,8 @@ pub struct Restart {
 pub struct SmShare {
     /// In per cent.
     pub percent: u32,
-    /// The first SMs of the device; else the last. Both ends share none, up to a hundred together.
+    /// True: the first SMs of the device; false: the last ones. Processes at different ends share
+    /// no SM if their percentages add up to 100 at most.
     pub first: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Suites: related experiments, as built-in scenario files. One is published ([`published`]). A
-//! suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are read
-//! from a folder; where they are missing, the built-in workload or the arrivals of that name
-//! replace them, and the suite states so.
+//! Suites: related experiments, as built-in scenario files. Two of them, `orion` and `muxflow`,
+//! repeat published experiments ([`published`]). A suite is data: the files in `suite/` and a list
+//! of them. Recorded traces and arrivals are read from a folder; where they are missing, the
+//! built-in workload or the arrivals of that name replace them, and the suite states so.
 
 pub mod published;
 

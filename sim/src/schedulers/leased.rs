@@ -58,7 +58,7 @@ pub(crate) struct Leased {
     sms: u32,
     known_latency_ns: Option<u64>,
     clients: Vec<Client>,
-    /// Counts the bumps by high-priority launches; never 0.
+    /// Counts how often high-priority launches voided leases; never 0.
     epoch: u64,
     /// The epoch of live leases; 0: none.
     live_epoch: u64,

@@ -344,7 +344,8 @@ const OWN_NAMES: [&str; 16] = [
 ];
 
 impl PolicySpec {
-    /// Every name that [`PolicySpec::from_str`] takes, in display order.
+    /// The names for lists and messages, in display order. [`PolicySpec::from_str`] also takes
+    /// those of `policy::registry::EXAMPLES`.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         let listed = POLICIES.iter().map(|entry| entry.name);
