@@ -72,9 +72,9 @@ pub enum Variant {
 /// The properties of a task that decide affinity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traits {
-    /// Of its model ([`Kernels::ratio`]).
+    /// Ratio of its model ([`Kernels::ratio`]).
     pub ratio: f64,
-    /// Of its model.
+    /// Variant of its model.
     pub variant: Variant,
 }
 

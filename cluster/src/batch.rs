@@ -38,17 +38,17 @@ pub struct Task {
     pub id: u64,
     /// LC, not TO.
     pub is_critical: bool,
-    /// Its arrival.
+    /// When it arrived, ns of the simulated clock.
     pub arrived_ns: u64,
-    /// From then on.
+    /// Its deadline, ns after its arrival.
     pub deadline_ns: u64,
     /// Predicted, mean over the GPUs that it may run on; at least 1.
     pub latency_ns: u64,
-    /// That it uses.
+    /// Memory that it uses.
     pub memory_bytes: u64,
     /// The GPUs that suit it ([`crate::objective::Choice`]).
     pub gpus: Models,
-    /// Of its model.
+    /// Traits of its model.
     pub traits: Traits,
     /// How often its batch could not be deployed.
     pub failures: u32,
@@ -234,7 +234,7 @@ pub struct Standing {
     pub free: f64,
     /// Part of its longest task that is done, 0 to 1.
     pub longest_done: f64,
-    /// Of its SMs in use, as a monitor reports it, 0 to 1.
+    /// Share of its SMs in use, as a monitor reports it, 0 to 1.
     pub utilisation: f64,
     /// When its tasks are expected to have ended.
     pub ready_ns: u64,

@@ -55,7 +55,7 @@ pub struct NodeSpec {
     pub name: String,
     /// Thousandths of a host core.
     pub cpu_milli: u64,
-    /// Host memory.
+    /// Memory of the host, for all jobs of the node.
     pub host_memory_bytes: u64,
     /// Number of GPUs, at most [`NODE_GPUS_MAX`].
     pub gpus: u32,
@@ -63,7 +63,7 @@ pub struct NodeSpec {
     pub model: ModelId,
 }
 
-/// Why an inventory is none.
+/// Why [`Inventory::new`] refuses models and nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InventoryError {
     /// A node has more GPUs than the bit sets hold.
@@ -99,8 +99,11 @@ pub struct Inventory {
 }
 
 impl Inventory {
+    /// Checks the nodes and numbers their GPUs.
+    ///
     /// # Errors
-    /// [`InventoryError`] names the node that is not possible.
+    /// [`InventoryError`] for a node with too many GPUs or an unknown model, or for too many
+    /// models.
     pub fn new(models: Vec<Model>, nodes: Vec<NodeSpec>) -> Result<Self, InventoryError> {
         if models.len() > MODELS_MAX {
             return Err(InventoryError::Models(models.len()));

@@ -42,7 +42,7 @@ impl Models {
         model.0 < u64::BITS as u16 && self.0 >> model.0 & 1 == 1
     }
 
-    /// The models of both.
+    /// The models that are in at least one of the two (union).
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -117,7 +117,7 @@ impl JobSpec {
         }
     }
 
-    /// The same for all jobs that ask for the same.
+    /// This job with number 0: equal for jobs with equal requests.
     #[must_use]
     pub fn without_id(&self) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl JobSpec {
         (part(self.cpu_milli), part(self.host_memory_bytes))
     }
 
-    /// Whether such a job can be.
+    /// Checks the job's numbers.
     ///
     /// # Errors
     /// [`JobError`] names the field.
@@ -156,7 +156,7 @@ impl JobSpec {
     }
 }
 
-/// Why a job is none.
+/// Why a job is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     /// Nothing or more than all of a GPU is asked for.

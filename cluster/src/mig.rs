@@ -224,7 +224,7 @@ impl Profile {
     }
 }
 
-/// More memory slices than any GPU has.
+/// The most memory slices of any GPU (A100, H100).
 pub const MEMORY_SLICES_MAX: u32 = 8;
 
 const fn eighths(names: [&'static str; 6], memory_mib: [u32; 6]) -> [Profile; 6] {

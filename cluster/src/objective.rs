@@ -74,15 +74,15 @@ pub struct Combination {
     pub gpu: ModelId,
     /// Inputs of a run.
     pub batch: u32,
-    /// Of the SMs.
+    /// Share of the SMs, 0 to 1.
     pub share: f64,
-    /// That the task then uses.
+    /// Memory that the task then uses.
     pub memory_bytes: u64,
     /// ŷ of a run, s.
     pub latency_s: f64,
     /// Inputs a second.
     pub throughput_per_s: f64,
-    /// [`epc`].
+    /// `OLTunes`' score of power ([`epc`]), without unit.
     pub epc: f64,
 }
 

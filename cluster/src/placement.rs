@@ -83,11 +83,11 @@ pub enum Reason {
 /// The answer of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// There. A gang's parts have all of its GPUs.
+    /// The job runs on these parts; a gang's parts have all of its GPUs.
     Place(Vec<Part>),
-    /// Not now.
+    /// The job waits.
     Wait(Reason),
-    /// Not in this cluster.
+    /// This cluster can never run the job.
     Refuse(Reason),
 }
 

@@ -7,7 +7,8 @@
 //! # What is chosen here
 //! - **First W**: not published; [`Limits::initial_ms`].
 //! - **No task waits**: the share is 0/0. W holds.
-//! - **Feedback**: steps are not published. W loses one step and batches one of at least one task.
+//! - **Feedback**: the steps are not published. Here W loses one step, and batches lose one task,
+//!   but never the last one.
 //! - **Growth of batches**: the paper has none, so that every batch would be one task after four
 //!   failures in all its life. Here each deployed batch gives a task back, up to the most.
 
@@ -41,7 +42,7 @@ impl Default for Limits {
     }
 }
 
-/// Why there is no such window.
+/// Why limits are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum WindowError {
     /// The first W is outside its bounds, or these are the wrong way round.
@@ -71,10 +72,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// As no batch has been yet.
+    /// A window before the first batch.
     ///
     /// # Errors
-    /// [`WindowError`] names the limit that cannot be.
+    /// [`WindowError`] names the invalid limit.
     pub fn new(limits: Limits) -> Result<Self, WindowError> {
         let Limits {
             initial_ms,

@@ -1,4 +1,4 @@
-//! The policies by name: one list, for everybody who takes or shows a name.
+//! The policies by name: one list, for all code that parses or prints a name.
 
 use crate::energy::Power;
 use crate::interference::Pairs;
@@ -49,7 +49,7 @@ pub struct Setting<'a> {
     pub power: &'a [Power],
     /// The strongest models.
     pub strongest: Models,
-    /// Of policies that draw.
+    /// Seed of policies that draw random numbers.
     pub seed: u64,
 }
 
