@@ -80,7 +80,7 @@ impl From<Schema> for Vec<Field> {
     }
 }
 
-/// Why fields are no schema.
+/// Why fields make no valid schema.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SchemaError {
     /// There are none, or too many.
@@ -95,7 +95,7 @@ pub enum SchemaError {
         /// The name.
         name: String,
     },
-    /// A range is none.
+    /// A range is invalid.
     #[error(
         "field {name:?}: the range {low} to {high}: expected two finite numbers, the lower first"
     )]
@@ -165,7 +165,7 @@ pub enum Value<'a> {
     Missing,
 }
 
-/// Why values are no row.
+/// Why values do not fit a schema.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
     /// There are more or fewer values than fields.

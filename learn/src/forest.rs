@@ -29,7 +29,7 @@ pub enum FitError {
     /// There is no sample, or a row has no feature.
     #[error("no samples: expected at least one, with at least one feature")]
     Empty,
-    /// There are as many rows as targets in every model.
+    /// The numbers of rows and targets differ.
     #[error("{rows} rows and {targets} targets: expected equal numbers")]
     Targets {
         /// Number of rows.

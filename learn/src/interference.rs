@@ -71,7 +71,7 @@ pub const TREES_MAX: u16 = 1_000;
 pub const KNEE_PARTS: RangeInclusive<f64> = 1e-3..=1e3;
 
 /// Steepest slope, in latencies alone for the whole GPU: a tenth of the GPU more takes a hundred
-/// latencies off. Latencies in proportion to 1 ⁄ Δ fall by 50 from 0.1 to 0.2.
+/// latencies off. Latencies in proportion to 1 ⁄ Δ have a mean slope of 50 from Δ 0.1 to 0.2.
 pub const SLOPE_MAX: f64 = 1e3;
 
 /// Times of an iteration, ms: from a ns to eleven days.
