@@ -5,9 +5,9 @@
 //! (`docs/formats.md`), and both can be read from Orion's kernel files ([`orion`]). This crate is
 //! linked into a library that is preloaded into other people's programs. It therefore has no unsafe
 //! code, no panic on any input, few dependencies, a bound on everything that is read ([`limits`]),
-//! and no allocation in a look-up. Units: durations are nanoseconds (`_ns`), shared memory is bytes
-//! (`_bytes`), demands are shares of the whole device's capacity (0 to 1). Lines and columns
-//! (characters) in errors count from 1.
+//! and no allocation in the look-up of a launch path ([`ProfileIndex::find`]). Units: durations are
+//! nanoseconds (`_ns`), shared memory is bytes (`_bytes`), demands are shares of the whole device's
+//! capacity (0 to 1). Lines and columns (characters) in errors count from 1.
 
 pub mod base_name;
 pub mod error;

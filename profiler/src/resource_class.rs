@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Percent of the peak from which a kernel is bound (Orion, §5.1; as NVIDIA's "low utilisation").
+/// Percent of the peak from which a kernel is bound (Orion, §5.2; as NVIDIA's "low utilisation").
 pub const BOUND_PCT: f64 = 60.0;
 
 /// The resource that bounds a kernel.
