@@ -1,8 +1,9 @@
-//! How many layers of each kind a network has: what Mudi (EuroSys'25, Section 4.1.2 and Figure 7)
-//! predicts from how a training will slow the service beside it. It counts the modules that PyTorch
-//! calls in one mini-batch (Section 4.2). The paper names the kinds, not what belongs to each; here
-//! that is what [`LayerCounts`] says. What PyTorch has as functions and not as modules (additions,
-//! products of two arrays, permutations, losses) counts as nothing. A layer counts once per step.
+//! How many layers of each kind a network has. From these numbers Mudi (EuroSys'25, Section 4.1.2
+//! and Figure 7) predicts how much a training slows the service beside it. Mudi counts the modules
+//! that PyTorch calls in one mini-batch (Section 4.2). The paper names the kinds, but not the
+//! modules of each kind; here those are listed at [`LayerCounts`]. Functions of PyTorch that are no
+//! modules (additions, products of two arrays, permutations, losses) do not count. A layer counts
+//! once per step.
 
 use crate::network::{Block, Layer, Network};
 

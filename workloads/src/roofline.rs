@@ -62,7 +62,8 @@ const STREAM_THREADS: u32 = 128;
 const STREAM_ELEMENTS_PER_BLOCK: f64 = 512.0;
 const STREAM_REGISTERS: u32 = 32;
 
-/// Throughput, percent, from which a pass without arithmetic counts as memory-bound (Orion, §5.2).
+/// Throughput as a share of the peak, from which a pass without arithmetic counts as memory-bound
+/// (Orion, §5.2).
 const BUSY_SHARE: f64 = 0.6;
 
 /// Greatest demand: what an isolated kernel was seen to reach (Orion, Table 2: 0.89).

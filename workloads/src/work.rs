@@ -15,7 +15,7 @@ impl Kernel {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Work {
-    /// Products of matrices, in whatever disguise.
+    /// Products of matrices, also those that a convolution becomes.
     Matrix(Matrix),
     /// A pass over arrays.
     Stream(Stream),

@@ -5,7 +5,7 @@ use super::{List, graph, recurrent};
 use crate::network::{Attention, Convolution, Layer, Pool};
 use crate::work::{Algorithm, Family, Matrix, Stream};
 
-/// Adds the kernels of a layer. Nobody asks the first one for the gradient of its input.
+/// Adds the kernels of a layer. The first layer needs no gradient of its input.
 pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
     match *layer {
         Layer::Convolution(ref layer) => convolution(list, layer, is_first),
@@ -90,7 +90,7 @@ fn loss(list: &mut List, rows: f64, elements: f64) {
     list.pass("log_softmax_backward", Family::Norm, elements, 3.0, 4.0);
 }
 
-/// Share of the bandwidth's price at which data is read again that was just read.
+/// Time to read data again that was just read, as a share of the time to read it from memory.
 const CACHED_READ: f64 = 0.1;
 
 pub(super) fn products(list: &mut List, rows: f64, inputs: f64, outputs: f64) {

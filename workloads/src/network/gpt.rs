@@ -1,7 +1,7 @@
 //! Decoders. One of 1.3 billion parameters: "GPT-3 XL" of Brown et al., "Language Models are
 //! Few-Shot Learners", 2020, Table 2.1. And the smallest GPT-2: Radford et al., "Language Models
-//! are Unsupervised Multitask Learners", 2019, as Hugging Face has it (`gpt2`), whose dropouts it
-//! has. Both with the word table as output layer.
+//! are Unsupervised Multitask Learners", 2019, as Hugging Face's `gpt2`, with its dropouts. Both
+//! with the word table as output layer.
 
 use super::{Attention, Block, Layer, Network, Optimizer};
 

@@ -7,9 +7,11 @@ use super::{Layer, Network, Optimizer, Recurrent};
 
 /// Words that a sequence is trained on at once.
 const STEPS: u32 = 35;
-/// Of the words of Wikitext-2, its two layers and their inputs.
+/// Words in Wikitext-2.
 const VOCABULARY: f64 = 33_278.0;
+/// Units of a layer, and its inputs.
 const WIDTH: f64 = 650.0;
+/// Number of layers.
 const DEPTH: usize = 2;
 
 pub(crate) fn word_model(batch: u32) -> Network {

@@ -8,9 +8,10 @@ use super::{Layer, Network, Optimizer};
 
 /// Users and films of MovieLens-20M.
 const TABLES: [f64; 2] = [138_493.0, 26_744.0];
-/// Of a row for the factorisation.
+/// Numbers in a row of a table for the factorisation.
 const FACTORS: f64 = 64.0;
-/// Of a row for the products: a user's and a film's, side by side, are the first one's inputs.
+/// Numbers in a row of a table for the products: a user's and a film's row, side by side, are the
+/// first product's inputs.
 const COLUMNS: f64 = 128.0;
 /// Outputs of the products.
 const LINEAR: [f64; 3] = [256.0, 128.0, 64.0];

@@ -1,13 +1,13 @@
 //! YOLOv5, nano, small and extra large: ultralytics/yolov5, version 6, `models/yolov5n.yaml`,
 //! `yolov5s.yaml` and `yolov5x.yaml`, for images of 640 x 640 and the 80 classes of COCO. They
-//! differ in two factors only, those of channels and of bottlenecks. Blocks by the names that it
-//! gives them: `Conv` (convolution, normalisation, SiLU), `C3` (Wang et al., "CSPNet", 2020, with
-//! three convolutions), `SPPF` (pooling at three sizes). The head brings features of stride 32 back
-//! to those of 16 and 8, and these down again (Liu et al., "Path Aggregation Network", 2018). Left
-//! out of a training step are the losses of boxes and of classes, which cover the few places that
-//! have an object only, the momentum of descent, and the moving average of the parameters. The loss
-//! of whether there is an object covers all places, and is here. Left out of an inference is what
-//! makes boxes of the numbers of each place, and chooses among them.
+//! differ in two factors only, those of channels and of bottlenecks. Blocks have YOLOv5's names:
+//! `Conv` (convolution, normalisation, SiLU), `C3` (Wang et al., "CSPNet", 2020, with three
+//! convolutions), `SPPF` (pooling at three sizes). The head brings features of stride 32 back to
+//! those of 16 and 8, and these down again (Liu et al., "Path Aggregation Network", 2018). Left out
+//! of a training step are the losses of boxes and of classes, which cover the few places that have
+//! an object only, the momentum of descent, and the moving average of the parameters. The loss of
+//! whether there is an object covers all places, and is here. Left out of an inference are the
+//! kernels that make boxes of the numbers of each place, and choose among them.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
