@@ -1,7 +1,7 @@
 //! The GPU models that Pillion knows: their limits and peaks, and drivers' names for them. One
 //! table serves all users: the software GPU models these devices, an import judges classes by their
 //! peaks, a profile of one is scaled to another. The crate is data and look-up: no IO, no unsafe,
-//! no dependency of weight, because it is linked into the preloaded library.
+//! no large dependency, because it is linked into the preloaded library.
 
 mod model;
 mod table;
