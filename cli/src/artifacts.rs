@@ -48,7 +48,8 @@ pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     Err(why.unwrap_or_else(|| anyhow!("cannot create the links of the shim: no folder for them")))
 }
 
-/// Whether a folder, or its parent, is this user's: the environment may be another's (sudo -E).
+/// Whether a folder, or its parent if the folder does not exist, is this user's: the environment
+/// may be another's (sudo -E).
 fn is_of(folder: &Path, user: u32) -> bool {
     let there = folder.ancestors().take(2).find_map(|it| it.metadata().ok());
     there.is_some_and(|there| there.uid() == user)

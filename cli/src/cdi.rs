@@ -41,7 +41,7 @@ pub(crate) struct Options {
 
 /// The CDI kind: vendor before the slash, class after it.
 const KIND: &str = "pillion/job";
-/// The lowest version of CDI that has all that the file uses: any version does.
+/// An early version of CDI: the file uses nothing that was added later.
 const CDI_VERSION: &str = "0.3.0";
 /// The library's path in a container.
 const LIBRARY: &str = "/usr/lib/pillion/libpillion.so";

@@ -46,8 +46,8 @@ pub(crate) struct Options {
     textfile: Option<PathBuf>,
 }
 
-/// Prometheus' list of exporters' ports is full from 9100 to 9999; next to dcgm-exporter's 9400
-/// other programs look for a second one.
+/// Prometheus' list of exporters' ports is full from 9100 to 9999; programs that look for a second
+/// dcgm-exporter try the ports after 9400.
 const ADDRESS: &str = "127.0.0.1:10401";
 /// Another user reads the page's file.
 const FILE_MODE: u32 = 0o644;

@@ -1,7 +1,9 @@
 //! `pillion`: the command line. The commands, their output and their exit codes are a contract: 0
 //! done, 1 failed, 2 usage or unusable input (nothing written), 69 the daemon is required and not
-//! reachable; `run` ends as its command does. A table is for people, `--json` for programs.
-// These macros panic if nobody reads; see `out`.
+//! reachable, 141 the reader of the output has closed it. `run` and `profile record` exit as their
+//! command does; `run` exits 126 or 127 if the command cannot be started. A table is for people,
+//! `--json` for programs.
+// `println!` and `eprintln!` panic if the reader has closed the pipe; see `out`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod artifacts;

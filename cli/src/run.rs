@@ -462,7 +462,7 @@ fn new_job_id() -> String {
 }
 
 /// Whether an id looks like one of [`new_job_id`]: then it is the enclosing job's, and no user
-/// chose it. The time has at least nine digits from a minute after the machine's start on.
+/// chose it. The time has at least nine hexadecimal digits from 4.3 s after the machine's start on.
 fn is_made_up(id: &str) -> bool {
     let is_number = |text: &str, radix| text.chars().all(|c| c.is_digit(radix));
     id.split_once('-').is_some_and(|(pid, time)| {

@@ -1,8 +1,9 @@
 //! `pillion doctor --bundle FILE`: collects an error report in one archive without names.
-//! [`gather`] collects it, with bounds on time and size of each query, and a reason for each
-//! missing answer. [`scrub`] removes names from all of it, [`configuration`] from configuration
-//! files. `manifest.json` lists each file with its size and replacements, missing files with
-//! reasons, and the kept data. Nothing is sent: the user inspects the archive first.
+//! [`gather`] collects it, with a timeout for each query of a daemon or a program, a size limit for
+//! each output and file, and a reason for each missing answer. [`scrub`] removes names from all of
+//! it, [`configuration`] from configuration files. `manifest.json` lists each file with its size
+//! and replacements, missing files with reasons, and the kept data. Nothing is sent: the user
+//! inspects the archive first.
 
 mod configuration;
 mod gather;
@@ -45,7 +46,8 @@ struct Entry {
     replaced: Tally,
 }
 
-/// Exits 2 if the file exists or cannot be created; 0 whatever the checks found.
+/// Exits 2 if the file exists, its place is not writable, or `-` is a terminal; 1 if writing fails
+/// otherwise; else 0, whatever the checks found.
 pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
     let is_stdout = path == Path::new("-");
     if is_stdout && io::stdout().is_terminal() {

@@ -50,7 +50,7 @@ fn slow(status: &Value) -> Option<Finding> {
     ))
 }
 
-/// A GPU that the probe finds in trouble, or cannot observe.
+/// The probe's verdict on the GPU; none without a probe.
 fn in_trouble(status: &Value) -> Option<Finding> {
     let probe = status.pointer("/gpu/probe")?;
     let subject = format!("probe of {}", uuid(status));

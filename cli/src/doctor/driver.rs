@@ -97,7 +97,7 @@ fn management() -> Finding {
     }
 }
 
-/// The oldest CUDA whose entry points are in the table.
+/// The oldest CUDA with which Pillion is tested.
 const OLDEST: u32 = 11_070;
 
 fn newest_known() -> u32 {

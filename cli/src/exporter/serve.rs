@@ -55,7 +55,8 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const HOME: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><title>Pillion</title></head>\n\
                     <body><h1>pillion exporter</h1><p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
 
-/// Serves pages until SIGTERM or SIGINT, which threads started before would receive instead.
+/// Serves pages until SIGTERM or SIGINT. Call it before other threads start: they would not block
+/// these signals, and would receive them.
 pub(super) fn serve(
     listener: &TcpListener,
     page: impl Fn(Format) -> String + Send + Sync + 'static,

@@ -96,7 +96,7 @@ pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// A time with three or four digits and its unit.
+/// A time and its unit: whole ns, us and ms with one decimal, s with two.
 pub(super) fn duration(ns: u64) -> String {
     let value = ns as f64;
     match ns {

@@ -13,7 +13,7 @@ use super::elf::{Version, with_library};
 
 #[derive(Debug)]
 pub(crate) struct Unloadable {
-    /// The reason, with the names of both.
+    /// The reason, with the paths of program and library.
     pub(crate) why: String,
     pub(crate) mend: &'static str,
 }
@@ -78,7 +78,8 @@ fn missing(has: &HashSet<String>, needed: &[Version]) -> Option<String> {
     let newest = has.iter().filter_map(|name| number(name)).max();
     let missing = needed.iter().filter(|version| {
         let name = &version.name;
-        // glibc's other libraries have versions that this one lacks, but none that is newer.
+        // `libc.so.6` lacks some versions of glibc's other libraries. Such a version is missing
+        // only if it is newer than the newest of `libc.so.6`.
         let is_in_order = version.file != GLIBC && number(name) <= newest;
         name.starts_with(PREFIX) && !has.contains(name) && !is_in_order
     });

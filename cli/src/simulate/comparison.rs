@@ -103,7 +103,7 @@ impl Cell {
         }
     }
 
-    /// The worst only if there are several pairs.
+    /// The mean, and the worst pair if it prints differently.
     fn shown(&self) -> String {
         let slowdown = match self.slowdown {
             None => "-".to_owned(),

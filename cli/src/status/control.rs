@@ -124,7 +124,8 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     ))
 }
 
-/// A best-effort job's promised share, and its source; none if nobody has set one.
+/// A best-effort job's weight and least share, with their sources; none for weight 1 that nobody
+/// has set and no least share.
 pub(super) fn promise(job: &Value) -> Option<String> {
     let promise = job.pointer("/control/promise")?;
     let is_usual = promise["weight"] == 1 && promise["weight_source"] != "set";

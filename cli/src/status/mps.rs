@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// Its state, since when, and who is responsible; none if it is not managed.
+/// Its state with the reason, its supervisor, and its restarts in the last hour; none if MPS is not
+/// managed.
 pub(super) fn line(status: &Value) -> Option<String> {
     let mps = status.get("mps").filter(|mps| mps.is_object())?;
     let state = mps["state"].as_str()?;

@@ -151,7 +151,7 @@ impl<'a> Job<'a> {
                     continue;
                 }
                 let Some(fd) = open(pid)? else { continue };
-                // For the same reason.
+                // Check again after opening, as above: the id may be another process's by now.
                 if supervisors(client, self.id, uid).contains(&supervisor) {
                     new.push(supervising(pid, command_name(pid), uid, fd));
                 }

@@ -54,7 +54,8 @@ pub(super) struct Job {
     pub(super) is_hp: bool,
     pub(super) processes: usize,
     pub(super) latency: Latency,
-    /// A best-effort job's share of the GPU time that it wants, 0 to 1.
+    /// A best-effort job's rate as a share of its rate alone, 0 to 1; where that rate is unknown, a
+    /// share of its time with demand, which is an upper bound.
     pub(super) share: Option<f64>,
     pub(super) held_by: Option<String>,
     pub(super) memory_held: Option<u64>,

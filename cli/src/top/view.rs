@@ -75,7 +75,8 @@ pub(super) enum Todo {
     Run(Vec<String>),
 }
 
-/// Identifies a job: two users may have jobs of one id, and one job of each class.
+/// Identifies a job by GPU, id, user and class: two users may have jobs with the same id, and one
+/// user may have one of each class.
 type Key = (usize, String, u64, bool);
 
 fn key_of(job: &Job) -> Key {

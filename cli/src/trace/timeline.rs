@@ -28,7 +28,7 @@ const STREAMS_TRACK: u64 = 4;
 /// Limit on a kernel's name in the file, bytes; `otherData` has the whole name.
 const NAME_BYTES_MAX: usize = 40;
 
-/// The drawn duration of an unknown kernel, ns.
+/// The least drawn duration of a kernel of unknown duration, ns.
 const UNKNOWN_NS: u64 = 1_000;
 
 #[derive(Debug, Default, Serialize)]

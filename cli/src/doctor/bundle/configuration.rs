@@ -101,7 +101,7 @@ impl Scrubbing<'_> {
         format!("{space}{scrubbed}")
     }
 
-    /// `[jobs.train]`, or a value that continues in a line of its own.
+    /// The name of a table: `[jobs.train]`.
     fn header(&mut self, body: &str) -> String {
         let mut at = 0;
         let mut parts = Vec::new();

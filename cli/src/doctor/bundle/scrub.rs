@@ -107,8 +107,9 @@ impl Scrubber {
             .collect()
     }
 
-    /// Declares a text a name, wherever it stands as a word. A number, or a job of one or two
-    /// letters, would match everywhere: it is a name only in quotes, as the daemon writes ids.
+    /// Declares a text a name, wherever it stands as a word. A number, or a name of one or two
+    /// characters (of a host or a user: of one), would match everywhere: it is a name only in
+    /// quotes, as the daemon writes ids.
     pub(super) fn learn(&mut self, class: Class, text: &str) {
         let is_number = text.chars().all(|c| c.is_ascii_digit());
         if text.is_empty() || text == "root" {

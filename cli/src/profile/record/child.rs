@@ -71,7 +71,8 @@ impl Child {
         let pid = posix_spawn(program.as_c_str(), &files, &how, &arguments, &variables)?;
         // A parent may have set SIGCHLD to be ignored; then no child's end can be waited for
         // (waitpid(2)). Change it only now, because the job inherits ignored signals.
-        // SAFETY: no function is called at the signal.
+        // SAFETY: `SigDfl` installs no handler, so no code of ours runs in signal context. Nothing
+        // in the command relies on another disposition of SIGCHLD: it reads a signalfd.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl)? };
         Ok(Self { pid, signals })
     }

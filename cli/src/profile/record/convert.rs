@@ -201,7 +201,8 @@ fn durations(kernel: &Kernel, count: u64) -> Option<(Durations, u64)> {
 
 type Names = HashSet<(String, [u32; 3], [u32; 3], u32, Option<String>)>;
 
-/// Kernels with equal demangled names keep the driver's names.
+/// Of kernels with the same demangled name, shape and operator all but the first keep the driver's
+/// name.
 fn make_unique(entry: &mut KernelProfile, names: &mut Names) {
     let key = |entry: &KernelProfile| {
         let operator = entry.operator.as_ref().map(|operator| operator.line());

@@ -4,7 +4,7 @@
 //! processes has only as many files as live processes. A record is final when nobody holds its
 //! lock, which a process keeps while the file is open, and no process has that id: a program may
 //! close descriptors that are not its own. A file is mapped only once its first word shows that its
-//! pages have memory: mapping a file that met a full file system would raise SIGBUS.
+//! pages have memory: access to a mapped page for which the file system had no room raises SIGBUS.
 //!
 //! Bounds: [`KERNELS_MAX`] kernels and shapes; about [`SAMPLES_MAX`] durations of each, beyond
 //! which one of two neighbours stands for both.
@@ -65,7 +65,7 @@ pub(super) struct Merged {
     pub(super) kernels: Vec<Kernel>,
     pub(super) gpus: HashMap<String, Measured>,
     pub(super) processes: u64,
-    /// Seen on a GPU with a daemon.
+    /// Other jobs used the job's GPU, as a daemon of that GPU reported.
     pub(super) is_beside_others: bool,
     /// Processes with launches, by their use of CUPTI.
     pub(super) cupti: BTreeMap<Cupti, u64>,

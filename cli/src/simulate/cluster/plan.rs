@@ -20,7 +20,7 @@ use crate::simulate::plan::{DATA, meant};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) suite: Option<&'static Suite>,
-    /// The trace's file name without its ending, or the name of a suite of weeks.
+    /// The trace's file name without its ending, or the name of the suite.
     pub(crate) trace: String,
     pub(crate) policies: Vec<Chosen>,
     pub(crate) seeds: Vec<u64>,
