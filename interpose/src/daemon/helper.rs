@@ -14,11 +14,13 @@
 //!
 //! *High-priority*: it queries whether streams are idle only while the daemon asks (`probe`),
 //! because the application has been silent and best-effort work waits. It synchronises only when
-//! the process dies of a signal, so it is never in the driver for long. It blocks every signal, and
-//! its own calls are not hooked. In some streams only launching threads may record (see `launch`);
-//! it queries their events. It also reports kernels' names while a trace is taken ([`Names`]),
-//! calls the program's functions with a wanted batch ([`crate::process::batches`]), and after its
-//! daemon's end moves its client to another daemon ([`crate::daemon::reattach`]).
+//! the process dies of a signal.
+//!
+//! *Every helper* is never in the driver for long, blocks every signal, and its own calls are not
+//! hooked. In some streams only launching threads may record (see `launch`); the helper queries
+//! their events. It also reports kernels' names while a trace is taken ([`Names`]), calls the
+//! program's functions with a wanted batch ([`crate::process::batches`]), and after its daemon's
+//! end moves its client to another daemon ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the
 //! helper publishes until when it sleeps ([`waking`]). A launching thread counts its launch, then
@@ -182,7 +184,7 @@ fn run(client: &'static Client, is_refused: bool) {
             panics::guarded(usize::MAX, || watch.poll());
         }
         let seen = client.page.helper_bell.read();
-        // Only the `stop` flag: the others are for this process itself. Not before the client is
+        // Only `STOP_ASKED`: this process itself sets the other values. Not before the client is
         // settled: the drain would not wait for other clients' work.
         if ending::is_asked(&client.page)
             && process::clients().any(|known| known.index == client.index)

@@ -3,7 +3,8 @@
 //! separate connection (`protocol::hello::Request::Learnt`). The answer is a profile. It serves as
 //! the job's profile if there is none, or else adds the kernels that the job's profile lacks. A
 //! best-effort process sends its notebook along; the learner writes to it
-//! ([`crate::progress::learner`]), and the daemon reads it when the connection ends.
+//! ([`crate::progress::learner`]), and the daemon reads it every minute and when the connection
+//! ends.
 //!
 //! The daemon answers within a millisecond, unless its disk is slow. After [`PATIENCE`] the process
 //! goes on with what it has. The daemon has the notebook all the same, and the helper polls for the
@@ -192,7 +193,8 @@ fn resolve(script: &str) -> Option<PathBuf> {
     script_in(here.as_deref(), started, script)
 }
 
-/// As above, from the working directory, or if the program has left that, from where it `started`.
+/// The script's path, from the working directory, or if the program has left that, from where it
+/// `started`.
 fn script_in(here: Option<&Path>, started: Option<&Path>, script: &str) -> Option<PathBuf> {
     let places = [here, started].map(|folder| Some(folder?.join(script)));
     let found = places

@@ -2,7 +2,7 @@
 //! the process exits. Holders are tracked by thread and not only counted, because a thread may
 //! leave the driver without returning to us. One that jumped out (`siglongjmp` from a signal
 //! handler) is forgotten at its next call of a hook; one that has ended, when a helper next polls.
-//! So no such thread keeps the helpers out for good.
+//! So no such thread keeps the helpers out for good, unless more than [`HOLDERS_MAX`] hold at once.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -65,9 +65,10 @@ extern "C" fn decide_version(
 
 /// Decides a look-up: returns the hook, or [`JUMP`] or [`ABSENT`]. The call returns to `caller`;
 /// `look_up` asks libc with another handle. Runs inside any `dlsym` of any thread of any program,
-/// even before `main`: no allocation, lock, formatting or panic. It takes the dynamic linker's
-/// locks, as `dlsym` itself does, in three cases: operators and NVML, which only programs that use
-/// them look up; a library that brings its own driver; and a caller that wants the next definition.
+/// even before `main`: no allocation, lock, formatting or panic. Beyond the look-up itself it takes
+/// the dynamic linker's locks, as `dlsym` does, in three cases: operators and NVML, which only
+/// programs that use them look up; a library that brings its own driver; and a caller that wants
+/// the next definition.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,

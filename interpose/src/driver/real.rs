@@ -94,6 +94,7 @@ pub(crate) fn has(index: usize) -> bool {
 /// Whether the loaded driver exports a name that our table lacks.
 #[cfg(not(shim))]
 pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
+    // Acquire: as in `library`.
     NonNull::new(DRIVER.library.load(Ordering::Acquire)).is_some_and(|library| {
         // SAFETY: an open library and a string that ends in NUL.
         !unsafe { loader::dlsym()(library.as_ptr(), name.as_ptr()) }.is_null()
@@ -102,6 +103,7 @@ pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
 
 #[cold]
 pub(crate) fn missing() -> CUresult {
+    // Nothing depends on this Acquire: only whether the pointer is null is used.
     if DRIVER.library.load(Ordering::Acquire).is_null() {
         CUresult::NO_DEVICE
     } else {
@@ -114,6 +116,7 @@ fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     library(mode)?;
     let found = find_in(index, mode);
     let kept = found.map_or(MISSING, NonNull::as_ptr);
+    // Release pairs with the Acquire in `known_or`.
     DRIVER.found.get(index)?.store(kept, Ordering::Release);
     found
 }
@@ -128,11 +131,13 @@ fn find_in(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
 
 /// The driver's library, opened once. Racing threads open it twice, to the same handle.
 fn library(mode: c_int) -> Option<NonNull<c_void>> {
+    // Acquire pairs with the Release below: the library is completely loaded.
     let known = DRIVER.library.load(Ordering::Acquire);
     if let Some(known) = NonNull::new(known) {
         return Some(known);
     }
     let opened = NonNull::new(find::open(mode))?;
+    // Release pairs with the Acquire above, and that of `has_unknown`.
     DRIVER.library.store(opened.as_ptr(), Ordering::Release);
     Some(opened)
 }

@@ -44,7 +44,7 @@ const API: &Api = &Api {
     on_batch,
 };
 
-/// The functions of that interface; null if this library does not have it.
+/// The functions of interface version `abi`; null if this library does not have that version.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(super) extern "C" fn pillion_api(abi: u32) -> *const Api {
     match abi {

@@ -1,5 +1,6 @@
-//! The process's phase, from not having touched CUDA to being a client of daemons. Only
-//! [`crate::daemon::lifecycle`] changes it.
+//! The process's phase, from not having touched CUDA to being a client of daemons.
+//! [`crate::daemon::lifecycle`] changes it, besides `dispatch::environment` (first) and
+//! `driver::real::program` (to Inert).
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,7 +10,7 @@ use crate::platform::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// The environment has not been read: no hook was called since `cuInit` succeeded.
+    /// No hook was called since `cuInit` succeeded. The environment may not be read yet.
     Unread,
     /// No context yet, or the first one's thread still talks to the daemon.
     Virgin,
@@ -60,6 +61,7 @@ pub(crate) fn enter(phase: Phase) {
 }
 
 pub(crate) fn try_change(from: Phase, to: Phase) -> bool {
+    // AcqRel: as in `now` and `enter`.
     PAGE.0
         .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()

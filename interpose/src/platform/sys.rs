@@ -226,7 +226,8 @@ pub(crate) fn clear_in_children<T: Sync>(value: &'static T) -> bool {
 
 /// Registers `handler` for every child of later `fork`s. It may only do what a signal handler may.
 pub(crate) fn at_fork_in_child(handler: extern "C" fn()) -> bool {
-    // SAFETY: the handler is a function of this library, which is never unloaded while preloaded.
+    // SAFETY: the handler is a function of this library, which is never unloaded: it is preloaded,
+    // or linked as the shim with `-z nodelete`.
     unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
 }
 

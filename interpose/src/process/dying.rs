@@ -14,6 +14,7 @@ static DYING_OF: AtomicI32 = AtomicI32::new(0);
 /// Sets the signal that this process is dying of. Returns whether it is the first.
 #[cfg(not(shim))]
 pub(crate) fn try_begin(signal: c_int) -> bool {
+    // AcqRel pairs with the Acquire in `of`. Only the number is used, so nothing depends on it.
     DYING_OF
         .compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()

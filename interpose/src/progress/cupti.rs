@@ -331,7 +331,8 @@ fn flush(record: &Record, told: &Told, flag: u32) {
     told.count_told(dropped as u64);
 }
 
-/// Before the process exits, with nothing in flight: gets all records, in a thread of bounded wait.
+/// Before the process exits, with nothing in flight: gets all records, in a separate thread for
+/// which it waits for a bounded time.
 pub(crate) fn flush_last() {
     let Some((record, told)) = told().filter(|(_, told)| told.is_timing()) else {
         return;

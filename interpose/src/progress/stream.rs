@@ -45,7 +45,8 @@ impl Stream {
     }
 
     /// The key of this stream, never 0 or all ones. Handles are addresses with the low three bits
-    /// zero; our keys of default streams have them set. `context` distinguishes default streams.
+    /// zero; our keys of default streams have one of them set. `context` distinguishes default
+    /// streams.
     #[inline]
     pub(super) fn key(self, context: Handle) -> u64 {
         match self {

@@ -382,7 +382,9 @@ impl Streams {
 
     /// Caches the slot of the only context's legacy stream. The caller has the lock.
     fn keep_legacy(&self, index: u32, context: Handle) {
-        // No thread takes the new slot for the old context's: its name is cleared meanwhile.
+        // The name is cleared meanwhile: a thread that begins to look does not take the new slot
+        // for the old context's. A thread that has read the name before launches in a destroyed
+        // context.
         self.legacy_context.store(0, Ordering::SeqCst);
         self.legacy.store(index, Ordering::SeqCst);
         self.legacy_context.store(context.0, Ordering::Release);

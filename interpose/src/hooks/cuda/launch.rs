@@ -192,8 +192,8 @@ hook! {
     after |_, begun, result| begun.iter().for_each(|begun| end(begun, result));
 }
 
-/// Each is a launch on its own stream, and so on that stream's device. Launches beyond the number
-/// of clients pass unjudged. Safety: `launches` is null or a list of `count` launches.
+/// Each is a launch on its own stream, and so on that stream's device. Launches beyond
+/// [`LAUNCHES_MAX`] pass unjudged. Safety: `launches` is null or a list of `count` launches.
 unsafe fn begin_each(
     client: Option<&'static Client>,
     launches: *const CUDA_LAUNCH_PARAMS,

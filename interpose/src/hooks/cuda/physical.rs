@@ -79,7 +79,6 @@ fn handle_created(current: Option<&Client>, bytes: usize, properties: &CUmemAllo
     }
 }
 
-// A retained handle is a second name of memory that was counted.
 hook! {
     cuMemMap(
         address: CUdeviceptr,
@@ -97,6 +96,7 @@ hook! {
     after |_, taken, result| HELD.physical.handle_taken(taken, result);
 }
 
+// A retained handle is a second name of memory that was counted.
 hook! {
     cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
     after |_, result| {

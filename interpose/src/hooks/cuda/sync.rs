@@ -106,7 +106,7 @@ macro_rules! elapsed {
 elapsed!(cuEventElapsedTime);
 elapsed!(cuEventElapsedTime_v2);
 
-/// The call waited for that and for nothing else.
+/// The call has returned: the work that `wait` names is complete, and no other is known to be.
 fn handle_waited(wait: Option<&Wait>, result: CUresult) {
     if result != CUresult::SUCCESS {
         return;

@@ -63,7 +63,7 @@ macro_rules! operator_hooks {
 }
 
 /// Defines the export of an operator: a jump to the address from [`sites::decide`]. It preserves
-/// all registers that may hold arguments; the others, and the stack, are unchanged.
+/// all registers that may hold arguments, all callee-saved ones, and the stack.
 macro_rules! export {
     ($index:literal $name:ident) => {
         /// The export. Safety: as the library's function.

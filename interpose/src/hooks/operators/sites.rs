@@ -38,7 +38,8 @@ use crate::platform::sys::Errno;
 /// Address bits of programs, on the processors that are used with GPUs.
 const ADDRESS_BITS: u32 = 56;
 
-/// `CUBLAS_STATUS_NOT_INITIALIZED`, and the same number for cuDNN: the library is not there.
+/// `CUBLAS_STATUS_NOT_INITIALIZED`, and `CUDNN_STATUS_NOT_INITIALIZED` up to cuDNN 8 (9: 1001): the
+/// library is not there.
 const NOT_INITIALIZED: c_int = 1;
 
 /// The real function behind the hook of `index`. A hook is reached only once that was adopted.

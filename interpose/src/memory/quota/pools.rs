@@ -1,8 +1,9 @@
 //! Memory from pools, and of graphs, charged by what the pool, or the graphs of a device, have
 //! *reserved*. Only the driver knows when a pool grows and when it gives memory back. So before an
 //! allocation we charge the pool's greatest possible need for it, and afterwards query the pool.
-//! Meanwhile other threads may be in the driver with the same pool. At every moment > reserved ≤
-//! charged + advance charges of the threads in the driver
+//! Meanwhile other threads may be in the driver with the same pool. At every moment
+//!
+//! > reserved ≤ charged + advance charges of the threads in the driver
 //!
 //! and when no thread is in the driver, charged equals reserved. A pool gives memory back when the
 //! driver decides, at the latest when the application waits. So after a free its charge is *stale*,
