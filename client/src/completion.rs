@@ -57,6 +57,7 @@ pub fn complete_at_end(client: &Client, (index, stream): (u32, &impl Marks), mar
         };
         let _ = client.page.shared_ring.push(&record.encode());
     } else {
+        // Release: as in `count`.
         let completed_ns = &client.page.completed_ns;
         completed_ns.fetch_add(by, Ordering::Release);
     }
@@ -69,6 +70,8 @@ pub fn count(client: &Client, expected_ns: u64) {
         return;
     }
     let completed_ns = &client.page.completed_ns;
+    // Release pairs with the daemon's Acquire loads: whoever sees the completion sees the charge
+    // before it. Otherwise work in flight would seem to be less than it is.
     completed_ns.fetch_add(expected_ns, Ordering::Release);
     // A waiting thread may be able to go now; the daemon decides. It also polls by itself, so a
     // missed ring costs at most a millisecond.

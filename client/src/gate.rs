@@ -63,12 +63,12 @@ impl Grant {
 /// bell: the daemon no longer serves this process; its connection ended with no thread waiting.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// Longest sleep in a job long held for a fault: rare sleeps, as signals between two are missed.
+/// Longest sleep in a job that is held for long: rare sleeps, as signals between two are missed.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
-/// A daemon that held the job for a fault counts as gone only after this silence since its last
-/// poll (with nobody to protect it polls once a second), even if its connection has ended: the half
-/// second of a restart is no reason to send work to a broken GPU.
+/// A daemon that held the job counts as gone only after this silence since its last poll (with
+/// nobody to protect it polls once a second), even if its connection has ended: the half second of
+/// a restart is no reason to send work to a broken GPU.
 const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
 
 /// Longest `max_hold` that is believed: a larger value is wrong, and must not hang a job.
@@ -106,7 +106,7 @@ pub fn admit(
 }
 
 /// As [`admit`], for a kernel of collective communication: its peers on other GPUs may already spin
-/// until it begins, so it waits only while the job is held for a fault.
+/// until it begins, so it waits only while the job is held, and not for a used-up share.
 /// # Errors
 /// As [`admit`].
 // Out of line, so that all other launches keep their registers.
@@ -176,7 +176,7 @@ pub fn look(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kern
 
 /// Tries once to admit the launch of a collective kernel.
 /// # Errors
-/// The job is held for a fault, so the launch must wait.
+/// The job is held, and not for a used-up share, so the launch must wait.
 pub fn look_collective(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
     client.page.count(Counter::Collectives, 1);
     match look(client, known, unknown) {
@@ -320,9 +320,9 @@ pub struct Hold {
 pub enum Held {
     /// A launch, until a lease lets it go.
     Launch,
-    /// A launch of a collective kernel, while the job is held for a fault.
+    /// A launch of a collective kernel, while the job is held, and not for a used-up share.
     Collective,
-    /// A copy: as a launch, but not while the job is held for a fault.
+    /// A copy: as a launch, but it does not wait while an operator or a rule holds the job.
     Copy,
 }
 
@@ -383,7 +383,7 @@ impl Hold {
             // Charge it anyway: a process that ends waits for work in flight, counted by charges.
             return Step::Go(charged(client, kernel));
         }
-        // A hold for a fault has no time limit, unless its daemon is gone.
+        // A hold has no time limit, whatever its reason, unless its daemon is gone.
         let is_for_good = is_held && !is_gone;
         let end_ns = match is_for_good {
             true => {

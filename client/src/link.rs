@@ -113,7 +113,8 @@ impl Link {
         self.is_high_priority.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the lease's bell rings after `seen` was read, or until the deadline, or less.
+    /// Sleeps until the lease's bell rings after `seen` was read, or until the deadline; may return
+    /// earlier.
     pub fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
         self.waits.asleep.fetch_add(1, Ordering::SeqCst);
         // SeqCst, as the add above and both accesses in `begin_to_move`: either the mover waits for

@@ -99,17 +99,22 @@ pub trait Marks {
     /// The mark after the last launch that the driver accepted.
     #[inline]
     fn issued(&self) -> u64 {
+        // SeqCst pairs with `add_issued`: a helper that sleeps without a limit sees the launch, or
+        // the launching thread sees the helper's sleep. It is also the Acquire that pairs with the
+        // Release in `set_issued`.
         self.issued_marks().mark.load(Ordering::SeqCst)
     }
 
     /// The mark up to which everything is complete.
     #[inline]
     fn completed(&self) -> u64 {
+        // Acquire pairs with the AcqRel in `advance`: whatever preceded the advance is visible.
         self.seen_marks().completed.load(Ordering::Acquire)
     }
 
     /// Advances [`Marks::completed`] to `mark`. Returns by how much.
     fn advance(&self, mark: u64) -> u64 {
+        // AcqRel pairs with itself in another thread, and with the Acquire in `completed`.
         let completed = &self.seen_marks().completed;
         let before = completed.fetch_max(mark, Ordering::AcqRel);
         mark.saturating_sub(before)
@@ -141,11 +146,14 @@ pub trait Marks {
 
     /// Notes that everything up to `mark` was observed complete, or given up for good.
     fn set_known(&self, mark: u64) {
+        // Release pairs with the Acquire in `known`.
         self.seen_marks().known.fetch_max(mark, Ordering::Release);
     }
 
     /// The mark up to which everything was observed complete or given up, not only expected to be.
     fn known(&self) -> u64 {
+        // Acquire pairs with the Release in `set_known`: `given_up` is visible. Otherwise the
+        // learner would take given up work for work that was observed.
         self.seen_marks().known.load(Ordering::Acquire)
     }
 

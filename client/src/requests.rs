@@ -62,6 +62,7 @@ impl<const PLACES: usize> OpenRequests<PLACES> {
             }
         }
         let id = self.take_id();
+        // Release: as above. Acquire pairs with the Release of the request that is given up here.
         let before = self.place(id).swap(id, Ordering::AcqRel);
         Begun {
             id,
@@ -72,6 +73,7 @@ impl<const PLACES: usize> OpenRequests<PLACES> {
     /// Ends the request. Returns whether it was open.
     #[inline]
     pub fn end(&self, id: u64) -> bool {
+        // Acquire pairs with the Release in `begin`, and Release with the Acquire of its swap.
         id != 0
             && self
                 .place(id)

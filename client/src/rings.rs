@@ -115,7 +115,9 @@ fn claim(page: &ClientPage, thread_id: u32, is_alive: impl Fn(u32) -> bool) -> O
         return Some(index);
     }
     let take = |expected: u32, index: usize| {
-        // AcqRel pairs with the same of the previous owner: its last push comes before our first.
+        // The previous owner's last push comes before our first, because the kernel has reported
+        // that thread's end (`is_alive`). This exchange is not needed for it, nor for the daemon
+        // (`ClientPage::rings_claimed`).
         page.ring_owner.get(index).is_some_and(|owner| {
             owner
                 .compare_exchange(expected, thread_id, Ordering::AcqRel, Ordering::Relaxed)

@@ -44,8 +44,8 @@ impl Waited {
         }
     }
 
-    /// The latest time at which everything up to `mark` was complete, ns; `None`: no call shows it.
-    /// `mark` must be known complete.
+    /// A time by which everything up to `mark` was complete, ns; `None`: no call shows it. `mark`
+    /// must be known complete.
     pub fn by_ns(&self, mark: u64) -> Option<u64> {
         let is_waited = mark <= self.mark.load(Ordering::Acquire);
         is_waited.then(|| self.by_ns.load(Ordering::Relaxed))
