@@ -19,7 +19,8 @@ pub const WORDS: usize = KINDS + KINDS / 2;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Batches {
-    /// Written by the client: kind, step, most, least, 16 bits each from the highest down; never 0.
+    /// Written by the client: kind, step, most, least, 16 bits each from the highest down; 0: no
+    /// range.
     ranges: [AtomicU64; KINDS],
     /// Written by the daemon; 0: no batch is wanted.
     wanted: [AtomicU32; KINDS],

@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 impl Bell {
     /// The word to hand to [`Bell::wait`] after checking the condition.
     pub fn read(&self) -> u32 {
-        // Acquire pairs with the AcqRel add in `ring`, which publishes the change before it.
+        // Acquire pairs with the SeqCst add in `ring`, which publishes the change before it.
         self.word.load(Ordering::Acquire)
     }
 

@@ -254,6 +254,8 @@ impl Clock {
     }
 
     /// Starts a thread that is a participant from its first instruction.
+    /// # Errors
+    /// The system starts no thread, or the virtual clock has no free place.
     pub fn spawn(
         &self,
         builder: std::thread::Builder,
@@ -405,7 +407,7 @@ fn map_page(file: &File, access: Access) -> io::Result<Mapping<ClockPage>> {
 
 fn rank() -> u32 {
     static RANK: OnceLock<u32> = OnceLock::new();
-    // 0x7fff: processes without a rank come after those with one.
+    // 0x7fff: processes without a rank come after those with a smaller one.
     *RANK.get_or_init(|| {
         std::env::var(RANK_ENV)
             .ok()

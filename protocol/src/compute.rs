@@ -61,7 +61,7 @@ impl core::fmt::Display for Cap {
 }
 
 impl CapChange {
-    /// Parses a text. `None` if it is malformed.
+    /// Parses a text. `None` if it is malformed or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             DEFAULT => Some(Self::Default),

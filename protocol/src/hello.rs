@@ -561,6 +561,8 @@ pub fn peer_version(packet: &[u8]) -> Option<Version> {
 }
 
 /// Sends one packet with descriptors.
+/// # Errors
+/// The system's error, or more than [`FDS_MAX`] descriptors.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -576,6 +578,8 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
 }
 
 /// Receives one packet and its descriptors. An empty packet is the end of the connection.
+/// # Errors
+/// The system's error, the socket's timeout included.
 pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_ANYBODY_MAX))];
@@ -603,12 +607,17 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// Sends a request to the daemon at `path` and returns its answer; no step exceeds `patience`.
+/// # Errors
+/// No daemon listens, it does not answer within `patience` or closes the connection, or its answer
+/// is no reply of this version. A refusal is a reply ([`Reply::Refused`]).
 pub fn ask_once(path: &Path, request: &Request, patience: Duration) -> Result<Reply, HelloError> {
     let (reply, _) = ask_with_version(path, request, patience)?;
     Ok(reply)
 }
 
 /// As `ask_once`, with the daemon's version: an older one ignores parts unknown to it.
+/// # Errors
+/// As [`ask_once`].
 pub fn ask_with_version(
     path: &Path,
     request: &Request,
@@ -625,21 +634,30 @@ pub fn ask_with_version(
 }
 
 /// Requests the status of the daemon at `path`: one JSON document.
+/// # Errors
+/// As [`ask_status_within`].
 pub fn ask_status(path: &Path) -> Result<String, HelloError> {
     ask_document(connect_to(path)?, &Request::Status)
 }
 
 /// As `ask_status`; no step takes longer than `patience`.
+/// # Errors
+/// No daemon listens, it does not answer within `patience` or closes the connection, it refuses
+/// ([`HelloError::Refused`]), or its answer is no document.
 pub fn ask_status_within(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Status)
 }
 
 /// Requests the events after `since` from the daemon at `path`: JSON. No step exceeds `patience`.
+/// # Errors
+/// As [`ask_status_within`].
 pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
 
 /// Requests the kept data of a program, passing a notebook if any: a memory file, or `None`.
+/// # Errors
+/// The daemon is gone, silent for the socket's timeout, or refuses ([`HelloError::Refused`]).
 pub fn ask_learnt(
     connection: impl AsFd,
     of: &LearntOf,
@@ -651,6 +669,8 @@ pub fn ask_learnt(
 }
 
 /// The daemon's answer to [`ask_learnt`], if it did not arrive within that call's timeout.
+/// # Errors
+/// As [`ask_learnt`].
 pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloError> {
     let (packet, files) = receive(&connection)?;
     if packet.is_empty() {
@@ -664,11 +684,15 @@ pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloErro
 }
 
 /// Requests the programs with kept data of the daemon at `path`: JSON. No step exceeds `patience`.
+/// # Errors
+/// As [`ask_status_within`].
 pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::LearntList)
 }
 
 /// Requests the settings of the daemon at `path`: one JSON document. No step exceeds `patience`.
+/// # Errors
+/// As [`ask_status_within`].
 pub fn ask_settings(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Settings)
 }
@@ -697,6 +721,8 @@ fn ask_document(socket: OwnedFd, request: &Request) -> Result<String, HelloError
 }
 
 /// Sends a JSON document in packets that fit.
+/// # Errors
+/// As [`send`].
 pub fn send_status(socket: impl AsFd, json: &str) -> io::Result<()> {
     json.as_bytes()
         .chunks(PACKET_BYTES_MAX)

@@ -136,7 +136,9 @@ impl LeasePage {
     /// Charges to this lease what the client has in flight from earlier daemons, which its own sums
     /// include already. The client calls this before its launches are charged here.
     pub fn bring(&self, client: &ClientPage) {
-        // Acquire keeps the load of the charged sum behind the load of the completed sum.
+        // Acquire keeps the load of the charged sum behind the load of the completed sum. Otherwise
+        // a charge and its completion between the two loads would make the difference 0, and work
+        // in flight would be missing here. AcqRel: as in `charge`.
         let completed_ns = client.completed_ns.load(Ordering::Acquire);
         let charged_ns = client.charged_ns.load(Ordering::Relaxed);
         let in_flight_ns = charged_ns.saturating_sub(completed_ns);
@@ -145,7 +147,8 @@ impl LeasePage {
             .fetch_add(in_flight_ns, Ordering::AcqRel);
     }
 
-    /// Whether an operator must resume launches. Relaxed: a word by itself, polled.
+    /// Whether no launch goes, not even after `max_hold` ([`LEASE_HELD`]). Relaxed: a word by
+    /// itself, polled.
     pub fn is_held(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
     }

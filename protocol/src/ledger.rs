@@ -174,6 +174,7 @@ impl<const N: usize> Ledger<N> {
 
     /// The holdings of all processes, pending reservations included, bytes.
     pub fn held_bytes(&self) -> u64 {
+        // Only the number is used, so nothing depends on this Acquire.
         u64::from(units_of(self.total.load(Ordering::Acquire))) * UNIT_BYTES
     }
 
@@ -244,6 +245,7 @@ impl<const N: usize> Ledger<N> {
 impl Slot {
     /// The holdings, bytes, without a change in progress.
     pub fn held_bytes(&self) -> u64 {
+        // Only the number is used, so nothing depends on this Acquire.
         u64::from(units_of(self.committed.load(Ordering::Acquire))) * UNIT_BYTES
     }
 

@@ -14,6 +14,7 @@
 //! | [`ranges`] | text form of a pattern for NVTX ranges that are requests |
 //! | [`slo`] | text form of a latency target for requests |
 //! | [`promise`] | text form of a best-effort job's weight and least share |
+//! | [`compute`] | text form of a cap on GPU time |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
 //! | [`recording`] | what a recorded process leaves: kernels, launches, durations |

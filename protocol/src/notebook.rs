@@ -25,7 +25,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// Longest text, bytes.
 pub const TEXT_BYTES_MAX: usize = HALF_BYTES - HEAD_BYTES;
 
-/// Only written parts take memory. Both halves are within the daemon's limit, a client's page.
+/// Only written parts take memory. Both halves together are no larger than a client's page, the
+/// largest memory file that the daemon accepts from a peer.
 const HALF_BYTES: usize = 2 << 20;
 const _: () = assert!(2 * HALF_BYTES <= size_of::<ClientPage>());
 const HEAD_BYTES: usize = 24;

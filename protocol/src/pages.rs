@@ -21,7 +21,8 @@ use crate::sync::{AtomicU32, AtomicU64, Line, SeqLock};
 /// Rings that threads of one client can claim for themselves; all further threads share one.
 pub const RINGS: usize = 64;
 
-/// Records per ring. A launch every 5 us makes 200 records in the daemon's longest poll (1 ms).
+/// Records per ring. A launch every 5 us makes 200 records in 1 ms, the daemon's longest poll
+/// interval.
 pub const RING_RECORDS: usize = 1024;
 
 /// Words for [`Counter`]s in a client's page, with room for those of later minor versions. The last
@@ -62,11 +63,12 @@ pub struct DaemonPage {
     pub unknown_ns: AtomicU64,
     /// Flag: best-effort clients charge kernels' measured durations instead of their profiles'.
     pub learnt_durations: AtomicU32,
-    /// Always zero: clients of 2.2 to early 2.4, which could split copies, read other values.
+    /// Always zero; room for a later version.
     _reserved: AtomicU32,
     /// Flag: the daemon knows marks ([`crate::record::Record::is_mark`]), else they are faults.
     pub marks: AtomicU32,
-    /// Flag: BE copies of [`LARGE_COPY_BYTES`] or more are charged and wait as launches; from 3.5.
+    /// Flag: one-dimensional BE copies of [`LARGE_COPY_BYTES`] or more are charged and wait as
+    /// launches; from 3.5.
     pub gates_copies: AtomicU32,
     /// Zero. What high-priority launches read begins on a cache line of its own.
     _reserved_too: [AtomicU32; 2],
@@ -80,7 +82,8 @@ pub struct DaemonPage {
     pub trace: AtomicU32,
 }
 
-/// A copy of so many bytes or more counts as a launch: 0.1 ms (PCIe 3.0), as an unknown kernel.
+/// A one-dimensional copy of so many bytes or more counts as a launch: 0.1 ms (PCIe 3.0), as an
+/// unknown kernel.
 pub const LARGE_COPY_BYTES: usize = 1 << 20;
 
 /// Longest silence of a daemon whose connection is open. On a busy host a daemon is late by tens of
@@ -138,7 +141,7 @@ pub struct ClientPage {
     ///
     /// [`FROZEN_NS`]: crate::ending::FROZEN_NS
     pub seen_to_until_s: AtomicU32,
-    /// The client's report for display.
+    /// The client's report, mostly for display.
     pub told: Line<Told>,
     /// Thread id of each ring's owner; 0 is free. A thread claims the first free ring before its
     /// first record, and never releases it: see [`ClientPage::rings_claimed`].
@@ -159,7 +162,9 @@ pub const STOP_OVERDUE: u32 = 2;
 /// In [`ClientPage::stop`]: the drain time is over, work is in flight, and the process exits now.
 pub const STOP_GAVE_UP: u32 = 3;
 
-/// A client's report for display. Of this, only the supported batches influence decisions.
+/// A client's report, mostly for display. Decisions use the supported batches, and of the counters
+/// [`Counter::Collectives`], [`Counter::Dropped`], [`Counter::Launches`], [`Counter::Copies`] and
+/// [`Counter::Iterations`].
 #[derive(Debug)]
 #[repr(C)]
 pub struct Told {
@@ -211,7 +216,9 @@ pub struct Charges {
 pub const LEASE_BESIDE_HP: u32 = 1 << 8;
 /// Term bit: every launch may go (policy `none`, or no high-priority job to protect).
 pub const LEASE_UNGATED: u32 = 1 << 9;
-/// Term bit: no launch goes until an operator's resume; in older libraries one each `max_hold`.
+/// Term bit: no launch goes, not even after `max_hold`: an operator, a rule or the probe holds the
+/// job, or, with [`LEASE_PAUSED`], a law of the policy. In older libraries one launch goes each
+/// `max_hold`.
 pub const LEASE_HELD: u32 = 1 << 11;
 /// Term bit, with [`LEASE_HELD`]: a law of the policy stops all launches, and large copies wait
 /// too. Copies do not wait when an operator or a rule holds the job.
@@ -270,7 +277,8 @@ counters! {
     Slips = "slips",
     /// Launches and large copies that went ungated because the daemon was gone.
     Unmanaged = "launches_unmanaged",
-    /// Records dropped because their ring was full.
+    /// Records dropped because their ring was full; also 1 for each new daemon, so that it asks the
+    /// client.
     Dropped = "records_dropped",
     /// Launches whose kernel and shape have no profile.
     UnknownKernels = "launches_unknown",

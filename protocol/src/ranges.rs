@@ -41,7 +41,7 @@ impl RangePattern {
     }
 
     /// Whether the glob matches a range's name, given as UTF-8. Takes at most as many steps as both
-    /// lengths multiplied, and one per byte unless the glob has several stars.
+    /// lengths multiplied.
     #[inline]
     pub fn has_range(&self, name: impl Iterator<Item = u8> + Clone) -> bool {
         matches(self.glob.as_bytes(), name)

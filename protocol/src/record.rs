@@ -11,7 +11,7 @@ pub const RECORD_WORDS: usize = 8;
 /// Most streams a client may name in records; higher indices are refused.
 pub const STREAMS_MAX: u32 = 4096;
 
-/// Longest plausible expected duration, 1 h: with bounded queues, sums of 2^32 fit in `u64`.
+/// Longest plausible expected duration, 1 h: with bounded queues, sums of 2^22 fit in `u64`.
 pub const EXPECTED_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Longest time from a request's arrival to its beginning, ns; after a longer one it is refused.

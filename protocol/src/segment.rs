@@ -85,6 +85,8 @@ unsafe impl<T: SharedPage> Sync for Mapping<T> {}
 
 impl<T: SharedPage> Mapping<T> {
     /// Makes zeroed memory for a `T`, sealed against resizing; `name` shows in `/proc/PID/maps`.
+    /// # Errors
+    /// No descriptor or memory is left, or the file size limit (`RLIMIT_FSIZE`) is too low.
     pub fn create(name: &str) -> io::Result<(OwnedFd, Self)> {
         let fd = create_sealed(name, size_of::<T>() as u64)?;
         let mapping = Self::open(&fd, Access::ReadWrite)?;
@@ -94,8 +96,10 @@ impl<T: SharedPage> Mapping<T> {
     /// Maps a received descriptor. Fails if the file is smaller than `T`.
     pub fn open(fd: impl AsFd, access: Access) -> io::Result<Self> {
         check_size::<T>(&fd)?;
-        // SAFETY: a fresh shared mapping chosen by the kernel aliases no Rust memory; the size was
-        // checked above and is sealed (or, for the clock, owned by the device server).
+        // SAFETY: a fresh shared mapping chosen by the kernel aliases no Rust memory. The size was
+        // checked above, and the file does not shrink: it is sealed; or it belongs to this user
+        // (the clock's, a recording's), who could end this process as well; or it is the daemon's,
+        // which a client trusts.
         let address = unsafe {
             mmap(
                 core::ptr::null_mut(),
@@ -284,7 +288,8 @@ impl<T: SharedPage> Deref for Mapping<T> {
 
 impl<T: SharedPage> Drop for Mapping<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped in `open` with this size, and no reference outlives `self`.
+        // SAFETY: mapped with this size, whichever function made it, and no reference outlives
+        // `self`.
         let _ = unsafe { munmap(self.page.as_ptr().cast(), size_of::<T>()) };
     }
 }
@@ -303,6 +308,8 @@ pub fn check_file_limit(size_bytes: u64) -> io::Result<()> {
 }
 
 /// A zeroed, sealed memory file of `size_bytes`.
+/// # Errors
+/// No descriptor or memory is left, or the file size limit (`RLIMIT_FSIZE`) is too low.
 pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     check_file_limit(size_bytes)?;
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -314,10 +321,11 @@ pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// An immutable memory file with a text, which a peer reads without waiting for a disk. Peers get a
-/// [`read_only`] descriptor: with this one they could shorten it, and take back others' memory.
+/// A memory file with a text, which a peer reads without waiting for a disk. Its maker can only
+/// shorten it, which takes the memory back; nobody else can change it, because peers get a
+/// [`read_only`] descriptor. It is therefore not sealed against shortening.
 /// # Errors
-/// The system gives no memory file.
+/// No descriptor or memory is left.
 pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let file = File::from(fd);
@@ -330,6 +338,8 @@ pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// A second descriptor of the same memory that can only be mapped for reading.
+/// # Errors
+/// No descriptor is left, or /proc is not mounted.
 pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     Ok(File::open(path)?.into())

@@ -113,7 +113,7 @@ pub struct Request {
     pub target_ns: u64,
 }
 
-/// Kinds of entries that are not a client's records.
+/// The entry is a lease. From here on, kinds are the daemon's own, not a client's records.
 pub const KIND_LEASE: u8 = 128;
 const KIND_REQUEST: u8 = 129;
 

@@ -49,7 +49,7 @@ impl Coordinator {
         self.page.now_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether the expected number of processes has joined, counting those that have left.
+    /// Whether the expected number of processes has joined; stays true from then on.
     pub fn has_started(&self) -> bool {
         let expected = self.page.processes_expected.load(Ordering::Relaxed);
         if expected == 0 {
