@@ -264,7 +264,8 @@ impl Config {
         self.mps.missing_programs(self.faults.restarts_mps())
     }
 
-    /// The first section whose change needs a restart: GPU, sharing, quotas, MPS, socket.
+    /// The first section whose change needs a restart: GPU and sharing, quotas, MPS, saved
+    /// durations, socket.
     #[must_use]
     pub fn fixed_difference(&self, next: &Self) -> Option<&'static str> {
         if (&self.gpu, self.sharing) != (&next.gpu, next.sharing) {

@@ -13,7 +13,8 @@
 //! Each is an event ([`crate::report::events`]); rules add actions (`core::fault_rules`).
 //! `daemon::fault_watch` is the thread for both; [`act`] does what takes long: restarting MPS, and
 //! ending a job's processes ([`ending`]). No decision about launches waits for any of this. On the
-//! virtual clock only sticky errors are detected, as its seconds are not NVML's.
+//! virtual clock only `sticky-error` and `died-in-flight` are detected, as its seconds are not
+//! NVML's.
 
 pub(crate) mod act;
 mod asking;

@@ -19,7 +19,9 @@
 //!   it waits for a reply, so the replying thread must not need it. They share the state under one
 //!   lock, which neither holds while it waits. Further threads run in real time: one watches memory
 //!   (`daemon::memory_watch`), one polls for faults and executes rules, one waits for NVML's events
-//!   (both `daemon::fault_watch`), and, if configured, one manages MPS (`daemon::mps_watch`).
+//!   (both `daemon::fault_watch`), two save what was learnt (`daemon::keeper`,
+//!   `daemon::requests_keeper`), and, if configured, one manages MPS (`daemon::mps_watch`). The
+//!   telemetry thread (`daemon::telemetry`) takes part in virtual time.
 //! - **Trust.** Other processes write the pages. Each word is read once, clamped to its valid
 //!   range, and used; see [`core::state`]. `protocol::hello` decodes packets.
 

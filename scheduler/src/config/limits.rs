@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::config::memory::{cgroups, ids};
 use crate::config::memory_rules::{Owner, is_below};
 
-/// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and, if
+/// Clients at once. Each costs 4.3 MB of address space, 0.3 MB of memory once it launches, and, if
 /// high-priority, two reads of each of its claimed rings per poll.
 pub const CLIENTS_MAX: usize = 256;
 

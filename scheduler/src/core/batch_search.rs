@@ -31,7 +31,8 @@ pub(crate) const RETRY_NS: u64 = 300_000_000_000;
 /// Requests of a new batch to skip: they may have queued behind the last of the previous batch.
 const SKIPPED: usize = 2;
 
-/// Limit of an evaluation, times as many requests, until each job has made [`PROGRESS_MIN`].
+/// An evaluation that waits for [`PROGRESS_MIN`] of each job ends after this many times `settle`
+/// requests.
 const LONGER_MAX: usize = 4;
 
 /// Iterations, or milliseconds of work: the mean of fewer is too inaccurate.

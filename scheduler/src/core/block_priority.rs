@@ -24,7 +24,7 @@ impl BlockPriority {
         matches!(self, Self::Told(true) | Self::Measured(true, _))
     }
 
-    /// The reason for people, after "on" or "off".
+    /// The reason for display, after "on" or "off".
     #[must_use]
     pub fn why(&self) -> String {
         match self {
@@ -67,7 +67,7 @@ impl Counting {
         self.configured.unwrap_or(self.known.works())
     }
 
-    /// The reason, for people.
+    /// The reason, for display.
     #[must_use]
     pub fn why(&self) -> String {
         match self.configured {

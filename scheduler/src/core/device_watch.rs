@@ -1,7 +1,7 @@
 //! The device's last reading, and whether power or heat throttle its clock.
 //! A slowdown begins with the first reading that gives a reason for it, and ends after a minute of
 //! readings without one. So at most one slowdown begins per minute. A reading in which the driver
-//! reports no reasons at all, present or absent, changes neither.
+//! reports no reasons at all, present or absent, begins no slowdown, and restarts that minute.
 
 use policy::DeviceReading;
 use policy::throttle::BLIND_NS;
@@ -125,7 +125,7 @@ pub(crate) fn names(bits: u64) -> Vec<String> {
     set.map(name).collect()
 }
 
-/// The power or heat limit that throttles the clock, for people; `None`: none, or unknown.
+/// The power or heat limit that throttles the clock, for display; `None`: none, or unknown.
 pub(crate) fn slowed_by(reading: &DeviceReading) -> Option<String> {
     let bits = slow_bits(reading)?;
     let set = REASONS.iter().filter(|(bit, ..)| bits & bit != 0);

@@ -1,4 +1,4 @@
-//! A fault: which job it belongs to, and its text for people.
+//! A fault: which job it belongs to, and its text for display.
 
 use abi::types::CUresult;
 use protocol::hello::JobClass;

@@ -192,7 +192,7 @@ pub struct MemoryStatus {
     pub processes: usize,
     /// Processes that have ended, and whose memory the device does not show as free yet.
     pub leaving: usize,
-    /// Upper bound from the operator's rules.
+    /// Upper bound from the operator's rules, or root's quota where that is higher; none: no bound.
     pub most_bytes: Option<u64>,
     /// Memory of its processes outside their accounts, as NVML reports it.
     pub excess: Vec<Excess>,
@@ -662,8 +662,8 @@ impl JobLedger {
         Some(bound_bytes).filter(|&bytes| bytes != UNLIMITED)
     }
 
-    /// A process attaches whose owner's rules allow this much. Starting through another user must
-    /// not evade a rule. A quota lowered now may be raised later, up to the rule.
+    /// A process attaches whose owner's rules allow this much. Starting a process in another group
+    /// or cgroup must not evade a rule. A quota lowered now may be raised later, up to the rule.
     fn keep_rule(&mut self, most_bytes: Option<u64>) {
         self.most_bytes = self.most_bytes.into_iter().chain(most_bytes).min();
         let bound_bytes = self.bound_bytes().unwrap_or(UNLIMITED);

@@ -122,7 +122,8 @@ impl Ways {
         self.has_control_daemon = is_there;
     }
 
-    /// All present clients' reports. True if they changed, or differ from the configuration.
+    /// All present clients' reports. True if they changed; for the first ones, if they differ from
+    /// the configuration.
     pub(crate) fn handle_words(&mut self, words: impl IntoIterator<Item = Sharing>) -> bool {
         let mut words = words.into_iter();
         let Some(first) = words.next() else {

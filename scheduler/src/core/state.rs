@@ -121,7 +121,7 @@ pub const ROUNDS_MAX: usize = 4;
 /// Poll interval with nobody to protect, ns. Clients take five missed ones for the daemon's end.
 const ALONE_POLL_NS: u64 = 1_000_000_000;
 
-/// Poll interval without best-effort work (design §1): 1024 records, a launch every microsecond.
+/// Poll interval without best-effort work: a ring's 1024 records, at a launch every microsecond.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
 /// Wait for the previous daemon's clients, which retry every 500 ms (`client/src/reconnect.rs`).

@@ -113,8 +113,8 @@ const CONTEXT_BYTES_MIN: u64 = 16 << 20;
 const CONTEXT_LOOKS: u32 = 5;
 /// Larger amounts are no context.
 const CONTEXT_BYTES_MAX: u64 = 2 << 30;
-/// Users whose contexts are remembered; then the least recently measured goes, without account
-/// first.
+/// Users whose contexts are remembered. Beyond it the least recently measured is forgotten, users
+/// without an account first.
 const USERS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug)]

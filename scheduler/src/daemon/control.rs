@@ -272,7 +272,7 @@ impl Control {
             .enumerate()
             .filter(|(_, one)| one.uid == uid);
         let oldest_own = own.next().map(|(place, _)| place);
-        // Itself not counted: one of its own is counted above.
+        // `own` has given up its first: 1 for it. The new connection is not in the queue yet.
         let place = match oldest_own {
             Some(place) if 1 + own.count() >= limit => Some(place),
             _ if self.unheard.len() >= UNHEARD_MAX => {

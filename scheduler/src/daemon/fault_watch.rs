@@ -39,7 +39,8 @@ const LOOK_NS: u64 = 100_000_000;
 /// Poll interval of the device's utilisation, and of MPS's logs without clients.
 const SLOW_LOOK_NS: u64 = 1_000_000_000;
 const ECC_NS: u64 = 10_000_000_000;
-/// Time for a job that is ended for another share to save its state, as for `pillion stop`.
+/// Time for a job that is ended for another share, or by the probe, to save its state, as for
+/// `pillion stop`.
 const GRACE_NS: u64 = 10_000_000_000;
 /// Least time between ending two jobs for another share.
 const STALE_APART_NS: u64 = 60_000_000_000;

@@ -13,9 +13,9 @@
 //!
 //! The disk may be slow or full: only this thread waits for it. A requester continues without an
 //! answer after a quarter of a second. A failure to save is an event, once until saving succeeds
-//! again; damage is at most one event every [`TELL_EVERY_NS`], and so is a note that is no valid
-//! profile. A panic over one notebook costs that one. Real time: on the virtual clock nothing waits
-//! for this thread.
+//! again; damage is at most one event every [`TELL_EVERY_NS`], and so is a note that cannot be
+//! written as a profile. A notebook that contains no profile is only logged, for debugging. A panic
+//! over one notebook costs that one. Real time: on the virtual clock nothing waits for this thread.
 
 mod copies;
 
@@ -44,7 +44,7 @@ use crate::host::learnt::{Kept, LearntStore};
 /// Interval of reading a living process's notebook, ns.
 const READ_EVERY_NS: u64 = 60_000_000_000;
 
-/// Retry interval, ns, and retries, of a dead process's notebook while another daemon writes.
+/// Retry interval, ns, and retries, of a notebook while another daemon writes.
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 30;
 
@@ -106,7 +106,7 @@ struct Session {
     due_ns: u64,
     said: u32,
     is_over: bool,
-    /// Failed attempts since then, because another daemon wrote.
+    /// Failed attempts in a row, because another daemon was writing.
     tries: u32,
 }
 

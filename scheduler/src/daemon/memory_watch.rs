@@ -10,9 +10,11 @@
 //!
 //! NVML costs the driver time. It is asked often about processes whose end is known, and less often
 //! once nothing was released for a second. Once a second it is asked anyway, to compare, and for
-//! processes that use the GPU outside Pillion ([`unmanaged`]): these are named at the second poll
-//! that finds them and leave the list at the first that does not, so both take three seconds at
-//! most. Nothing is compared on the virtual clock, whose seconds are not NVML's.
+//! processes that use the GPU outside Pillion ([`unmanaged`]). A process that cannot attach is
+//! named at the second poll that finds it; any process leaves the list at the first poll that does
+//! not find it. So both take three seconds at most. A process that may still attach has 15 s
+//! ([`crate::core::unmanaged`]). Nothing is compared on the virtual clock, whose seconds are not
+//! NVML's.
 
 mod unmanaged;
 
@@ -57,7 +59,8 @@ const COMPARE_NS: u64 = 1_000_000_000;
 /// Least interval of comparisons, ns: a poll may end early by rounding.
 const COMPARE_NS_MIN: u64 = 900_000_000;
 
-/// Computing includes this recently, us: NVML's longest sample period, plus a poll interval.
+/// A process that computed within this time counts as computing, us: NVML's longest sample period,
+/// plus a poll interval.
 const USED_US: u64 = 2_000_000;
 
 /// Polls in vain before polling slows down: a second of them.

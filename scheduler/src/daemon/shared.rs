@@ -1,6 +1,6 @@
 //! State shared by the daemon's threads, and its lock order. Leaf locks, under which nothing else
-//! may be locked: `device`, `probe`, `unmanaged`, the events, the fault thread's messages, and
-//! MPS's desk.
+//! may be locked: `device`, `probe`, `unmanaged`, `settings`, the events, the fault thread's
+//! messages, and MPS's desk.
 
 use std::collections::VecDeque;
 use std::io::{self};
@@ -36,7 +36,7 @@ use crate::core::fault::Fault;
 use crate::faults::act::ENDINGS_MAX;
 use crate::faults::ending::Evicted;
 
-/// Unhandled reports; then the oldest is dropped, as with a device that reports without end.
+/// Most unhandled reports. Beyond it the oldest is dropped: a device may report without end.
 const REPORTS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
@@ -462,7 +462,8 @@ impl Shared {
     }
 
     pub(super) fn stop(&self) {
-        // Release pairs with the Acquire in `Daemon::run`; the ring that follows orders it as well.
+        // Release pairs with the Acquire in `Daemon::poll_until_stopped` and `is_stopping`; the
+        // ring that follows orders it as well.
         self.is_stopping.store(true, Ordering::Release);
         // Fails only if the counter is at 2^64 - 2.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());

@@ -1,5 +1,5 @@
 //! The telemetry thread: reads the device's utilisation, clock, power and temperature, and
-//! processes' compute times, for laws and for people.
+//! processes' compute times, for laws and for display.
 //!
 //! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or best-effort work is
 //! throttled beside a high-priority job ([`policy::throttle`]); else once a second with a probe

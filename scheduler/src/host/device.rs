@@ -124,7 +124,8 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     let driver = Driver::open()?;
     let function: Count = driver.symbol(CALL)?;
     let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address, and room for the answer, whose strings the loader owns, for an open file.
+    // SAFETY: dladdr(3) gets an address and room for its answer, of which all zeroes is a valid
+    // value. Its strings are the loader's, valid while the library is open, and it is never closed.
     let path = unsafe {
         let found = libc::dladdr(function as *const c_void, told.as_mut_ptr());
         let name = told.assume_init().dli_fname;

@@ -37,7 +37,8 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 /// Queued descriptors of one user that indicate an attack: no more are let in.
 const OF_USER_USUAL_MAX: usize = 64;
-/// Limit of the descriptors already on their way, plus those with the last packet.
+/// From this many queued descriptors on, nothing more is received from the user. It is above
+/// [`OF_USER_USUAL_MAX`], because packets sent before may still bring descriptors.
 const OF_USER_MAX: usize = 512;
 /// Kept descriptors of one user, including connections with untaken descriptors.
 const OF_USER_KEPT_MAX: usize = KEPT_MAX / 4 * 3;

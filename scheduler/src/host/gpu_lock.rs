@@ -104,7 +104,8 @@ impl GpuLock {
     }
 }
 
-/// Attempts before an unfindable holder counts as present.
+/// Attempts to find the holder of the name. After them the holder counts as no daemon, and this
+/// daemon starts without the lock.
 const TRIES: usize = 10;
 
 const BACKLOG: i32 = 64;

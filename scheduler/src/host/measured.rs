@@ -10,7 +10,7 @@
 //! block_priority = true
 //! ```
 //!
-//! Further keys ([`TOLD_KEYS`]) are for people. The file lies in [`folder`], and counts only if it
+//! Further keys ([`TOLD_KEYS`]) are for display. The file lies in [`folder`], and counts only if it
 //! belongs to root or the daemon's own user: it lets best-effort work go beside high-priority
 //! kernels. An unusable file is reported, and counts as not measured. A software GPU is asked
 //! instead ([`crate::config::gpu::Gpu::block_priority`]).
@@ -29,7 +29,7 @@ use crate::core::block_priority::BlockPriority;
 
 /// The version of the file: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u64 = 1;
-/// Keys that are for people.
+/// Keys for display only.
 pub const TOLD_KEYS: [&str; 6] = ["driver", "gpu", "date", "alone_ms", "without_ms", "with_ms"];
 /// Limit of a file; ours take a tenth of it.
 const FILE_BYTES_MAX: u64 = 4_096;

@@ -92,10 +92,10 @@ impl Control {
     /// client. The process lives on. Waits until `end_ns` on `clock` at most.
     ///
     /// `command` is the program, by path or name on the search path, with its arguments. It asks
-    /// the servers of the control daemon that our own environment names; else of the process's, if
-    /// that is our user's as much as we are ([`pipes_of`]); else of NVIDIA's default. A control
-    /// daemon in another PID namespace knows the process by another id: it does not find the
-    /// process, or finds another.
+    /// the servers of the control daemon that our own environment names; else of the one that the
+    /// process's environment names, if the process is our own user's ([`pipes_of`]); else of
+    /// NVIDIA's default. A control daemon in another PID namespace knows the process by another id:
+    /// it does not find the process, or finds another.
     /// # Errors
     /// The reason, as text: no such program, no server with this client, a refusal or an unknown
     /// answer, a timeout, or a stop.

@@ -25,7 +25,7 @@ use crate::host::unattached::real_uid;
 pub const LOCK_FILE: &str = "control_lock";
 /// File with the control daemon's process id, in some releases (R550's writes it, R535's does not).
 const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
-/// Ends MPS, with its servers after so many seconds (its manual page).
+/// Ends MPS, and its servers after 10 s (its manual page).
 pub(crate) const QUIT: &str = "quit -t 10\n";
 /// A program that ends or starts MPS is killed after this time, ns.
 pub(crate) const PROGRAM_NS: u64 = 30_000_000_000;
@@ -230,7 +230,8 @@ pub(crate) fn name_of_pipes() -> String {
     let folder = pipes();
     let shown = folder.to_string_lossy();
     let name = shown.trim_matches('/').chars();
-    // No part of a path contains a slash, nor one of ours this. A file name has 255 bytes at most.
+    // `!` stands for a slash, and does not occur in the usual paths. 60 characters fit in a file
+    // name (255 bytes).
     let name = name.map(|c| if c == '/' { '!' } else { c });
     name.take(60).collect()
 }

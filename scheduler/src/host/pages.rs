@@ -31,7 +31,7 @@ pub struct GpuFds {
 impl GpuPages {
     /// Creates the pages of a GPU. The first epoch is 1: 0 is never an epoch.
     /// # Errors
-    /// The system has no memory file.
+    /// No descriptor or memory is left, or the file size limit is too low.
     pub fn create(config: &Config, clock: &Clock) -> io::Result<(Arc<Self>, GpuFds)> {
         let (daemon_fd, daemon) = Mapping::<DaemonPage>::create("pillion-daemon")?;
         let (hp_fd, hp) = Mapping::<HpPage>::create("pillion-hp")?;
@@ -66,7 +66,7 @@ pub fn client_page_of_peer(fd: &OwnedFd) -> io::Result<Mapping<ClientPage>> {
 
 /// A page for one best-effort job. It admits nothing until a lease is published.
 /// # Errors
-/// The system has no memory file.
+/// No descriptor or memory is left, or the file size limit is too low.
 pub fn lease_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
     let (fd, page) = Mapping::<LeasePage>::create("pillion-lease")?;
     page.bell.key.store(clock.bell_key(), Ordering::Relaxed);

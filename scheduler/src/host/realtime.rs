@@ -48,7 +48,8 @@ pub enum Begun {
 /// one thread of a process has it.
 /// # Errors
 /// The kernel refuses: no `CAP_SYS_NICE` and no `RLIMIT_RTPRIO`, or a control group without
-/// real-time budget. Then only the limit has changed, which affects only real-time threads.
+/// real-time budget. Then only the limit, which affects only real-time threads, and the handler of
+/// SIGXCPU have changed.
 pub fn begin() -> io::Result<Begun> {
     // SAFETY: 0 is the calling thread; nothing is written.
     let policy = unsafe { libc::sched_getscheduler(0) };

@@ -13,7 +13,7 @@ pub const GENERATIONS_MAX: usize = 64;
 const VARIABLE: &[u8] = b"PILLION_JOB=";
 
 pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
-    // The owner of its files in /proc: for a process that may not be inspected, root.
+    // Its real user; none once it has ended.
     let uid = real_uid(pid)?;
     let environment = fs::read(format!("/proc/{pid}/environ")).ok();
     // A process that names a job belongs to that job or to none.

@@ -45,7 +45,8 @@ pub struct Event {
     pub uid: Option<u32>,
     /// Its process, if it is about one that is visible from here.
     pub pid: Option<u32>,
-    /// Number according to the kind: a CUDA result, an Xid, a count.
+    /// Number according to the kind: a CUDA result, an Xid, a count, ns of work (`died-in-flight`),
+    /// or bits of nvml.h (`slowed-down`); none for other kinds.
     pub code: Option<u64>,
     /// Description, in a sentence.
     pub text: String,
@@ -180,8 +181,8 @@ impl Events {
         }
     }
 
-    /// Events after number `since` that `viewer` may see, oldest first: all without a job, except
-    /// faults of the configuration, which are for the operator; and those of visible jobs.
+    /// Events after number `since` that `viewer` may see, oldest first: all without a job, and
+    /// those of visible jobs. Only the operator gets the reason of a refused configuration.
     #[must_use]
     pub fn since(&self, since: u64, viewer: Viewer) -> Vec<Event> {
         let may_see =

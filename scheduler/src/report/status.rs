@@ -268,7 +268,7 @@ pub struct BlockPriorityStatus {
     pub configured: Option<bool>,
     /// Whether it does.
     pub on: bool,
-    /// The reason, for people.
+    /// The reason, for display.
     pub why: String,
 }
 
@@ -316,7 +316,7 @@ pub struct JobStatus {
     pub uid: u32,
     /// `high-priority` or `best-effort`.
     pub class: &'static str,
-    /// What Pillion does to it, for people.
+    /// What Pillion does to it, for display.
     pub enforcing: String,
     /// End of its last client; none while it has clients.
     pub ended_ns: Option<u64>,

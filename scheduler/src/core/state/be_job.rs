@@ -426,7 +426,8 @@ impl InFlight {
             waiting: false,
         };
         for page in clients {
-            // Acquire keeps the load of the charges after the load of the completions.
+            // The first Acquire keeps the load of the charges after the load of the completions.
+            // The second pairs with `REFUND` in `LeasePage::refund`, as `read_settled` demands.
             let completed_ns = page.completed_ns.load(Ordering::Acquire);
             let charged_ns = page.charged_ns.load(Ordering::Acquire);
             let client_ns = charged_ns.saturating_sub(completed_ns);

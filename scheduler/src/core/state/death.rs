@@ -54,7 +54,8 @@ impl Client {
             let (launches, ns) = hp_client.timeline().in_flight();
             return (ns, Some(launches));
         }
-        // Acquire keeps the load of charges after that of completions: in flight is never negative.
+        // The first Acquire keeps the load of charges after that of completions: in flight is never
+        // negative. Nothing depends on the second.
         let completed_ns = self.page.completed_ns.load(Ordering::Acquire);
         let charged_ns = self.page.charged_ns.load(Ordering::Acquire);
         let ns = charged_ns.saturating_sub(completed_ns);

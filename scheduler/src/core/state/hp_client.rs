@@ -12,7 +12,7 @@ use super::GpuTime;
 use super::marks::{Marks, Read};
 use super::rings::Rings;
 
-/// A busy client that has been quiet for this long is asked (design §1: 100 us).
+/// A busy client that has been quiet for this long is asked.
 pub(crate) const QUIET_NS: u64 = 100_000;
 
 /// An asked client is rung again after this long: its helper polls every 500 us by itself, but a

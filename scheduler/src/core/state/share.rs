@@ -97,7 +97,8 @@ impl State {
 
     /// A job to end, for its supervisor to restart it with another share of the SMs, and both
     /// shares, per cent. Once for each of its runs; not if it came with the share that it was ended
-    /// for (useless), nor without a high-priority job (more of what nobody needs).
+    /// for (a restart would change nothing), nor without a high-priority job (nobody needs the
+    /// share then).
     pub(crate) fn take_stale(&mut self, now_ns: u64) -> Option<(JobKey, [u32; 2])> {
         let percent = self.share.percent()?;
         if self.ways.in_force() != Sharing::Mps || !self.hp.present {

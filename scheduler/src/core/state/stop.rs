@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Tells the clients of a job, and later ones, that `by` (if permitted) supervises their end
-    /// from `at` on for so long. 0: no longer, because nobody is left if `is_over`. `gone` are
+    /// from `at` on for `within_ns`. 0: no longer, because nobody is left if `is_over`. `gone` are
     /// clients whose processes have ended. Returns how many got the message.
     /// # Errors
     /// As [`State::stop`].

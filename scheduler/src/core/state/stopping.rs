@@ -68,7 +68,7 @@ impl Stopping {
         entries.find(|entry| entry.uid == uid && entry.id == id)
     }
 
-    /// `asker` ends the job from `at` on, for so long. Returns until when anybody does, ns.
+    /// `asker` ends the job from `at` on, for `within_ns`. Returns until when any asker does, ns.
     pub(super) fn begin(
         &mut self,
         id: &str,

@@ -418,7 +418,8 @@ impl State {
         }
         let number = trace.number;
         self.trace = Some(trace);
-        // Clients read the clock after this word, so no report is older than the trace.
+        // No load pairs with this Release: clients load the word Relaxed. Entries from before the
+        // beginning are left out when read, so no order is needed.
         self.pages.daemon.trace.store(number, Ordering::Release);
         self.is_trace_new = true;
         Ok(number)

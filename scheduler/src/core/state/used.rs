@@ -1,4 +1,4 @@
-//! Recent share of the GPU's time of a best-effort job, by its charges. For people.
+//! Recent share of the GPU's time of a best-effort job, by its charges. For display only.
 
 /// Length of a window, ns; its share is reported when it is over.
 const WINDOW_NS: u64 = 1_000_000_000;

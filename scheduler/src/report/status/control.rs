@@ -148,7 +148,8 @@ pub struct SloStatus {
 pub struct ThrottleStatus {
     /// The set point of usage.
     pub utilisation: f64,
-    /// At the last reading: the busy share of the time, raised if the clock is low; else none.
+    /// At the last reading: the busy share of the time, raised if the clock is low; none if
+    /// unknown.
     pub usage: Option<f64>,
     /// The busy share of the time.
     pub busy: Option<f64>,

@@ -1,4 +1,4 @@
-//! Status of the device, from the telemetry thread's readings while a law needs them.
+//! Status of the device, from the telemetry thread's readings while a law or the probe needs them.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub struct DeviceStatus {
     pub temperature_c: Option<f64>,
     /// Reasons for a lower clock, in the words of nvml.h (`SwPowerCap`); empty: none.
     pub event_reasons: Option<Vec<String>>,
-    /// The power or heat limit that throttles the clock, for people; none: none, or unknown.
+    /// The power or heat limit that throttles the clock, for display; none: none, or unknown.
     pub slowed_by: Option<String>,
     /// Age of the reading; none before the first.
     pub age_ns: Option<u64>,

@@ -35,17 +35,17 @@ pub struct RequestsStatus {
 pub struct KindStatus {
     /// By the program's numbering; none: all kinds after the first four.
     pub kind: Option<u32>,
-    /// As of the job.
+    /// As [`RequestsStatus::count`].
     pub count: u64,
-    /// As of the job.
+    /// As [`RequestsStatus::sum_ns`].
     pub sum_ns: u64,
-    /// As of the job.
+    /// As [`RequestsStatus::recent`].
     pub recent: RecentStatus,
-    /// As of the job.
+    /// As [`RequestsStatus::target_ns`].
     pub target_ns: Option<u64>,
-    /// As of the job.
+    /// As [`RequestsStatus::judged`].
     pub judged: u64,
-    /// As of the job.
+    /// As [`RequestsStatus::over_target`].
     pub over_target: u64,
 }
 
