@@ -175,6 +175,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
             "{judged}"
         );
     }
+    expect_power(&packed.document("out", "power"));
     // The model has a point for each measured one of the curve, or gives the reason.
     let points = |part: &str| {
         let document = packed.document("out", part);
@@ -195,6 +196,23 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
         .filter(|name| !["built", "out", "no-torch"].iter().any(|ours| name == ours))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// The governor of the software GPU has the law that `power` compares with.
+fn expect_power(document: &Value) {
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let of = |state: &str, key: &str| {
+        let row = rows.iter().find(|row| row["state"] == state);
+        let value = row.and_then(|row| row[key].as_f64());
+        value.unwrap_or_else(|| panic!("no {key} of {state}: {document:#}"))
+    };
+    for state in ["idle", "context"] {
+        assert_eq!(of(state, "power_w"), of("context", "model_w"), "{state}");
+    }
+    for state in ["compute", "memory", "half"] {
+        assert!(of(state, "power_w") > of("context", "power_w"), "{state}");
+        assert!(of(state, "model_w") > of("context", "model_w"), "{state}");
+    }
 }
 
 #[test]
