@@ -98,10 +98,11 @@ fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resu
 fn a_best_effort_job_of_a_drained_gpu_is_shown_as_held_by_that() {
     let gpu = Gpu::start("timeslice");
     let daemon = daemon(&gpu);
+    // It waits for a line of input.
     let _job = gpu
-        .job("train", "steady")
+        .job("train", "faulty")
         .best_effort(&daemon)
-        .start_until("round");
+        .start_until("ready");
     gpu.inject("xid 48");
     event_when(&gpu, &daemon, "draining", |_| true);
     let table = daemon.table();
