@@ -260,7 +260,10 @@ pub enum HelloError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The peer speaks another major version.
-    #[error("the peer speaks protocol {peer}, this build {VERSION}")]
+    #[error(
+        "the daemon speaks protocol {peer}, but this program speaks {VERSION}: use one version of \
+         both, and restart the daemon after an update"
+    )]
     Version {
         /// The peer's version.
         peer: Version,
@@ -272,7 +275,7 @@ pub enum HelloError {
     #[error("the daemon refused: {0}")]
     Refused(String),
     /// The peer closed the connection without an answer.
-    #[error("the peer closed the connection")]
+    #[error("the daemon closed the connection without an answer")]
     Closed,
 }
 

@@ -59,10 +59,10 @@ pub struct Note {
 #[derive(Debug, thiserror::Error)]
 pub enum NotebookError {
     /// It is not a memory file of the right size with a sealed size.
-    #[error("not a notebook: {0} bytes, seals {1:?}")]
+    #[error("not a file of learnt durations: {0} bytes, seals {1:?}")]
     Foreign(u64, SealFlags),
     /// The file cannot be read.
-    #[error("the notebook cannot be read: {0}")]
+    #[error("the file of learnt durations cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -251,10 +251,13 @@ mod tests {
         assert!(refused(create_sealed("pillion-test", 4096).unwrap()).contains("4096 bytes"));
         let plain = tempfile::tempfile().unwrap();
         plain.set_len(2 * HALF_BYTES as u64).unwrap();
-        assert!(refused(plain.into()).contains("not a notebook"));
-        assert!(refused(File::open("/dev/zero").unwrap().into()).contains("not a notebook"));
+        assert!(refused(plain.into()).contains("not a file of learnt durations"));
+        assert!(
+            refused(File::open("/dev/zero").unwrap().into())
+                .contains("not a file of learnt durations")
+        );
         let (reader, _writer) = io::pipe().unwrap();
-        assert!(refused(reader.into()).contains("not a notebook"));
+        assert!(refused(reader.into()).contains("not a file of learnt durations"));
     }
 
     proptest! {

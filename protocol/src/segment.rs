@@ -125,7 +125,8 @@ impl<T: SharedPage> Mapping<T> {
         let seals = fcntl_get_seals(&fd)?;
         let size_bytes = fstat(&fd)?.st_size;
         if !seals.contains(SEALS) || size_bytes != size_of::<T>() as i64 {
-            let error = format!("not a Pillion page: {size_bytes} bytes, seals {seals:?}");
+            let error =
+                format!("not shared memory of Pillion: {size_bytes} bytes, seals {seals:?}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Self::open(fd, Access::ReadWrite)
@@ -248,7 +249,7 @@ fn check_size<T>(fd: impl AsFd) -> io::Result<()> {
         return Ok(());
     }
     let error = format!(
-        "the shared page has {size_bytes} bytes, expected {}",
+        "the shared memory has {size_bytes} bytes, expected {}",
         size_of::<T>()
     );
     Err(io::Error::new(io::ErrorKind::InvalidData, error))
