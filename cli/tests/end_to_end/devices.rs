@@ -73,7 +73,7 @@ fn a_device_without_a_daemon_does_not_keep_another_from_attaching() {
                 unmanaged["launches"],
                 ended.asked(&format!("launches_{}", 1 - managed))
             );
-            assert!(ended.errors.contains("no daemon at"), "{ended:#?}");
+            assert!(ended.errors.contains("no daemon answers at"), "{ended:#?}");
         }
     }
 }

@@ -147,7 +147,7 @@ fn what_a_daemon_says_late_is_taken_all_the_same() {
         until("that it is taken", || {
             let is_taken = job
                 .errors()
-                .contains("1 kernels and shapes known from earlier runs of");
+                .contains("1 kernel and shape known from earlier runs of");
             is_taken.then_some(())
         });
         job.finish().expect_success();

@@ -28,7 +28,7 @@ fn expect_unchanged(how: &str, output: &str) {
     assert_eq!((&*alone.output, alone.code()), (output, 5), "{alone:#?}");
     let ours = leave(folder.path(), how, true);
     assert_eq!((&*ours.output, ours.code()), (output, 5), "{ours:#?}");
-    ours.expect_errors(&["pillion: this process runs unmanaged: no daemon at "]);
+    ours.expect_errors(&["pillion: this process runs unmanaged: no daemon answers at "]);
 }
 
 #[test]

@@ -444,7 +444,10 @@ fn a_quota_that_cannot_be_read_grants_nothing_and_is_said() {
     let job = fill(&gpu, "job").best_effort(&daemon);
     let ended = job.env("PILLION_MEMORY", "0m").run().expect_success();
     assert_eq!(ended.asked("blocks"), 0);
-    ended.expect_errors(&["PILLION_MEMORY=\"0m\"", "no device memory is granted"]);
+    ended.expect_errors(&[
+        "PILLION_MEMORY=\"0m\"",
+        "every allocation on the GPU will fail; correct the value",
+    ]);
     let run = gpu.pillion_run("job", daemon.socket(), &["--memory", "0m", "--", "true"]);
     let ended = run.run();
     assert_eq!(ended.code(), 2);

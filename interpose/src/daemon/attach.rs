@@ -133,7 +133,7 @@ impl fmt::Display for Unmanaged {
                 result.0
             ),
             Self::NoDaemon { tried, last } => {
-                formatter.write_str("no daemon at ")?;
+                formatter.write_str("no daemon answers at ")?;
                 for (index, path) in tried.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
                     write!(formatter, "{comma}{}", path.display())?;
@@ -151,7 +151,7 @@ impl fmt::Display for Unmanaged {
             ),
             Self::Pages { socket, error } => write!(
                 formatter,
-                "the daemon at {} sent unusable pages: {error}",
+                "the daemon at {} sent unusable shared memory: {error}",
                 socket.display()
             ),
         }
@@ -670,7 +670,7 @@ mod tests {
             assert!(error.is_absence());
             let text = error.to_string();
             assert!(
-                text.starts_with("no daemon at /nowhere/a.sock, /nowhere/b.sock ("),
+                text.starts_with("no daemon answers at /nowhere/a.sock, /nowhere/b.sock ("),
                 "{text}"
             );
         }

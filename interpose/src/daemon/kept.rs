@@ -149,9 +149,13 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
     let kept = index(kept);
     client.notes.set_kept(kept);
     client.known.set(known.map_or(kept, index));
+    let noun = match kernels {
+        1 => "kernel and shape",
+        _ => "kernels and shapes",
+    };
     log::say(
         Level::Info,
-        format_args!("{kernels} kernels and shapes known from earlier runs of {program}"),
+        format_args!("{kernels} {noun} known from earlier runs of {program}"),
     );
 }
 

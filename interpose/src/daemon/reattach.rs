@@ -126,7 +126,13 @@ impl Watch {
         let socket = self.client.socket.lock();
         let socket = socket.unwrap_or_else(PoisonError::into_inner);
         let socket = socket.display();
-        log::say(Level::Info, format_args!("lost the daemon at {socket}"));
+        log::say(
+            Level::Info,
+            format_args!(
+                "lost the connection to the daemon at {socket}; [policy] on_daemon_loss decides \
+                 about best-effort launches until this process has attached again"
+            ),
+        );
     }
 
     fn handle_failure(&mut self, reason: &Unmanaged, by: Option<Listener>) {
@@ -161,8 +167,7 @@ impl Watch {
         if let Some(config) = process::config() {
             met.ask_kept(config, client);
         }
-        let again = if met.is_first { "" } else { ", again" };
-        log::say(Level::Info, format_args!("{met}{again}"));
+        log::say(Level::Info, format_args!("{met}"));
     }
 }
 

@@ -148,7 +148,11 @@ pub(crate) fn handle_stop() {
         if !arm_timer(libc::SIGKILL, FROZEN_MS) {
             log::say(
                 Level::Warn,
-                format_args!("no drain timer: if the GPU hangs, send SIGKILL"),
+                format_args!(
+                    "cannot set the timer that ends this process: if its work on the GPU never \
+                     completes, end it with `kill -9 {}`",
+                    process_id()
+                ),
             );
         }
         process::clients().for_each(waking::wake_surely);

@@ -16,9 +16,15 @@ pub(crate) struct Met {
 
 impl fmt::Display for Met {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let again = if self.is_first { "" } else { " again" };
+        let kernels = if self.kernels == 1 {
+            "kernel"
+        } else {
+            "kernels"
+        };
         write!(
             formatter,
-            "attached to {} as {} client {}, {} kernels known",
+            "attached{again} to {} as {} client {}, {} {kernels} known",
             self.socket.display(),
             self.class.name(),
             self.number,

@@ -27,7 +27,8 @@ pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
         log::say(
             Level::Warn,
             format_args!(
-                "PILLION_SLO={slo}: the daemon at {socket} is too old for this variable; its configuration sets the target"
+                "PILLION_SLO={slo}: the daemon at {socket} is older than this variable: restart it with this version; until then its \
+                 configuration sets the target"
             ),
         );
     }
@@ -39,7 +40,8 @@ pub(super) fn cap(config: &Config, is_known: bool, socket: &Path) {
         log::say(
             Level::Warn,
             format_args!(
-                "PILLION_COMPUTE={cap}: the daemon at {socket} is too old for this variable; the job's GPU time is not capped"
+                "PILLION_COMPUTE={cap}: the daemon at {socket} is older than this variable: restart it with this version; until then \
+                 the job's GPU time is not capped"
             ),
         );
     }

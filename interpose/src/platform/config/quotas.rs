@@ -40,7 +40,7 @@ impl Quotas {
             complaints.push(format!("{name}={value:?}: expected {expected}; {so}"));
             NOTHING
         };
-        const NOTHING_GRANTED: &str = "no device memory is granted";
+        const NOTHING_GRANTED: &str = "every allocation on the GPU will fail; correct the value";
         let mut quotas = Self::default();
         if let Some(value) = set("PILLION_MEMORY") {
             let quota = Quota::parse(&value);
