@@ -267,7 +267,7 @@ impl Daemon {
             Some(_) => Seat::take_for_a_while(&gpu.uuid, socket)?,
         };
         let (pages, fds) =
-            GpuPages::create(config, &clock).map_err(system("making shared pages"))?;
+            GpuPages::create(config, &clock).map_err(system("cannot create shared memory"))?;
         let identity = Identity {
             socket: seat.path().display().to_string(),
             started_ns: clock.now_ns(),
@@ -294,7 +294,7 @@ impl Daemon {
             inbox: Mutex::default(),
             word: Mutex::new(DrainMarker::beside(socket, &identity.gpu.uuid)),
             device_release: Arc::default(),
-            alarm: alarm.map_err(system("making an eventfd"))?,
+            alarm: alarm.map_err(system("cannot create an eventfd"))?,
             pages,
             clock,
             is_stopping: AtomicBool::new(false),
@@ -303,16 +303,16 @@ impl Daemon {
             has_panicked: AtomicBool::new(false),
             #[cfg(test)]
             panics: Mutex::default(),
-            stop: stop.map_err(system("making an eventfd"))?,
+            stop: stop.map_err(system("cannot create an eventfd"))?,
             requests: OnceLock::new(),
-            leaving: leaving.map_err(system("making an eventfd"))?,
+            leaving: leaving.map_err(system("cannot create an eventfd"))?,
             telemetry,
             device: Mutex::default(),
             probe: Mutex::default(),
             probe_turn: Mutex::default(),
             probe_file: ProbeFile::beside(socket, &identity.gpu.uuid),
             mps: Mutex::default(),
-            mps_bell: mps_bell.map_err(system("making an eventfd"))?,
+            mps_bell: mps_bell.map_err(system("cannot create an eventfd"))?,
             settings: Mutex::default(),
             unmanaged: Mutex::new(unmanaged::Desk {
                 rules: config.unmanaged,
@@ -342,29 +342,30 @@ impl Daemon {
             Path::new(&identity.socket),
         );
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
-        let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
+        let keeper =
+            inlet(config, &identity.gpu, &shared).map_err(system("cannot create an eventfd"))?;
         // Before clients are accepted, which look for what was learnt about them.
         let requests = start_requests_keeper(&shared, &identity)
-            .map_err(system("starting the thread that saves requests"))?;
+            .map_err(system("cannot start the thread that saves requests"))?;
         let control = Control::new(Arc::clone(&shared), seat, fds, identity, keeper.clone())
-            .map_err(system("preparing the socket"))?;
+            .map_err(system("cannot prepare the socket"))?;
         let stopper = StopAtEnd(Arc::clone(&shared));
         let control = shared
             .start_thread("pillion-control", move || {
                 let _stopper = stopper;
                 control.run();
             })
-            .map_err(system("starting the control thread"))?;
+            .map_err(system("cannot start the control thread"))?;
         let watch = shared
             .start_thread("pillion-memory", move || watch.run())
-            .map_err(system("starting the memory thread"))?;
+            .map_err(system("cannot start the memory thread"))?;
         let faults = shared
             .start_thread("pillion-faults", move || faults.run())
-            .map_err(system("starting the thread that watches for faults"))?;
+            .map_err(system("cannot start the thread that watches for faults"))?;
         let mps = mps.map(|mps| shared.start_thread("pillion-mps", move || mps.run()));
-        let mps = (mps.transpose()).map_err(system("starting the thread that watches MPS"))?;
+        let mps = (mps.transpose()).map_err(system("cannot start the thread that watches MPS"))?;
         let keeper = keeper.map(|inlet| start_keeper(&shared, inlet)).transpose();
-        let keeper = keeper.map_err(system("starting the thread that saves durations"))?;
+        let keeper = keeper.map_err(system("cannot start the thread that saves durations"))?;
         Ok(Self {
             shared,
             gpu,
@@ -430,7 +431,7 @@ impl Daemon {
         self.poll_until_stopped(&clock);
         self.shared.has_stopped.store(true, Ordering::Relaxed);
         if let Some(Err(error)) = self.record.as_mut().map(io::Write::flush) {
-            tracing::warn!("cannot write the record, recording stops: {error}");
+            tracing::warn!("cannot write the file of PILLION_RECORD; recording stops: {error}");
         }
         clock.leave();
         self.control.join().map_err(|_| DaemonError::Panicked)?;
@@ -440,16 +441,19 @@ impl Daemon {
         keepers.for_each(|keeper| {
             wait_for(
                 keeper,
-                "exiting before all learnt data is saved: the disk is slow",
+                "exiting before all learnt data is saved: saving it took longer than 2 s",
             );
         });
         if let Some(mps) = &self.mps {
-            wait_for(mps, "exiting while a program that controls MPS still runs");
+            wait_for(
+                mps,
+                "exiting although a command to MPS (nvidia-cuda-mps-control) has not ended",
+            );
         }
         if let Some(telemetry) = &telemetry {
             wait_for(
                 telemetry,
-                "exiting while NVML still reads what the GPU does",
+                "exiting although a call of NVML has not returned",
             );
         }
         // Do not wait for the other threads.
@@ -520,7 +524,7 @@ impl Daemon {
         };
         let mut lines = entries.iter();
         if let Err(error) = lines.try_for_each(|entry| writeln!(record, "{entry}")) {
-            tracing::warn!("cannot write the record, recording stops: {error}");
+            tracing::warn!("cannot write the file of PILLION_RECORD; recording stops: {error}");
             self.record = None;
         }
     }

@@ -26,7 +26,7 @@ pub(crate) const ENV: &str = "PILLION_DETACHED";
 /// Starts a daemon with this process's arguments without `--detach`, and prints its socket.
 pub(crate) fn start() -> anyhow::Result<ExitCode> {
     close_inherited();
-    let program = std::env::current_exe().context("finding this program's file")?;
+    let program = std::env::current_exe().context("cannot find this program's file")?;
     let arguments: Vec<OsString> = std::env::args_os()
         .skip(1)
         .filter(|argument| argument != "--detach")
@@ -37,13 +37,16 @@ pub(crate) fn start() -> anyhow::Result<ExitCode> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("starting the daemon")?;
+        .context("cannot start the daemon")?;
     let mut said = String::new();
     if let Some(output) = daemon.stdout.take() {
         let mut fds = [PollFd::new(&output, PollFlags::IN)];
         if poll(&mut fds, Some(&READY)) == Ok(0) {
             let _ = daemon.kill();
-            anyhow::bail!("it did not become ready within {} s", READY.tv_sec);
+            anyhow::bail!(
+                "the daemon did not become ready within {} s, and was killed",
+                READY.tv_sec
+            );
         }
         BufReader::new(output).read_line(&mut said)?;
     }
@@ -95,6 +98,6 @@ pub(crate) fn tell_ready(ready: &str) -> anyhow::Result<()> {
     }
     // Files for reloads have absolute paths.
     let _ = std::env::set_current_dir("/");
-    writeln!(std::io::stdout(), "{ready}").context("reporting that the daemon is ready")?;
-    dup2_stdout(File::options().write(true).open("/dev/null")?).context("closing the output")
+    writeln!(std::io::stdout(), "{ready}").context("cannot report that the daemon is ready")?;
+    dup2_stdout(File::options().write(true).open("/dev/null")?).context("cannot close the output")
 }

@@ -1,7 +1,7 @@
 //! `pilliond`: the daemon of one GPU. See the library's text.
 //!
-//! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 invalid command line or configuration.
-//! SIGHUP reloads the configuration.
+//! Exit codes: 0 ended by SIGTERM, SIGINT or `--end-when-idle`, or with `--detach` ready; 1 failed;
+//! 2 invalid command line or configuration. SIGHUP reloads the configuration.
 
 mod detached;
 mod log;
@@ -96,9 +96,11 @@ Environment:
 
 Signals: SIGHUP  reload [policy], [jobs], [throttle], [share], [probe], [tuner],
                  [high_priority], [limits], [faults] and [unmanaged] of the
-                 configuration; an invalid file changes nothing
+                 configuration. An invalid file changes nothing, nor does a
+                 file that changes another section: restart the daemon for it
 
-Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
+Exit codes: 0 ended by SIGTERM, SIGINT or --end-when-idle, or with --detach ready; 1 failed;
+            2 unusable command line or configuration.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -172,7 +174,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGHUP);
-    signals.thread_block().context("blocking signals")?;
+    signals.thread_block().context("cannot block signals")?;
     let clock = Clock::process();
     if let Some(error) = Clock::open_error() {
         anyhow::bail!("the virtual clock cannot be used: {error}");
@@ -256,7 +258,7 @@ fn obey(
     thread::Builder::new()
         .name("pillion-signals".to_owned())
         .spawn(wait)
-        .context("starting the signal thread")?;
+        .context("cannot start the signal thread")?;
     Ok(())
 }
 
@@ -273,7 +275,7 @@ fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
     thread::Builder::new()
         .name("pillion-watchdog".to_owned())
         .spawn(beat)
-        .context("starting the watchdog's thread")?;
+        .context("cannot start the watchdog's thread")?;
     Ok(())
 }
 

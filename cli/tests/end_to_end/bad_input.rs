@@ -187,7 +187,7 @@ fn a_configuration_that_does_not_fit_this_machine_is_said_to() {
     check("[gpu]\nindex = 0\n").expect_success();
     let wrong = check("[gpu]\nindex = 3\n");
     assert_eq!(wrong.code(), 2, "{wrong:#?}");
-    wrong.expect_errors(&["gpu.toml: [gpu]: no GPU with index 3; this machine has GPU-"]);
+    wrong.expect_errors(&["gpu.toml: [gpu]: no GPU with index 3; GPUs found: GPU-"]);
     let wrong = check("[gpu]\nindex = 0\n[memory]\nbest_effort = \"100GiB\"\n");
     wrong.expect_errors(&["[memory] best_effort is 102400 MiB, but the GPU has 16384 MiB"]);
 }

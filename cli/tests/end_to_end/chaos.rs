@@ -97,7 +97,7 @@ fn run(sharing: &'static str, kills: Kills) {
 fn expect_no_deaths(log: &str) {
     let mut lines = log.lines();
     let death = lines.find(|line| {
-        line.contains("died-in-flight") || line.contains("in flight, expected to take")
+        line.contains("died-in-flight") || line.contains("in flight, as far as it had reported")
     });
     assert_eq!(death, None, "{log}");
 }

@@ -274,7 +274,7 @@ fn expect_held(gpu: &Gpu, socket: &Path, pid: u32) {
     let ended = collect(command);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let holder = format!("pid {pid}");
-    ended.expect_errors(&["is held by", &holder, "GPU-"]);
+    ended.expect_errors(&["already has a daemon: ", &holder, "GPU-"]);
 }
 
 #[test]
@@ -338,7 +338,10 @@ fn daemons_of_two_users_never_own_one_gpu_and_the_second_is_told_whose_the_first
     let roots = gpu.daemon("");
     let refused = collect(daemon_of_user(&gpu, &setpriv));
     assert_eq!(refused.code(), 1, "{refused:#?}");
-    refused.expect_errors(&["is held by", &format!("pid {} of user 0", roots.pid())]);
+    refused.expect_errors(&[
+        "already has a daemon: ",
+        &format!("pid {} of user 0", roots.pid()),
+    ]);
     assert_eq!(roots.status()["daemon"]["pid"], roots.pid());
     drop(roots);
     let users = Process::start("pilliond", daemon_of_user(&gpu, &setpriv));
@@ -351,7 +354,7 @@ fn daemons_of_two_users_never_own_one_gpu_and_the_second_is_told_whose_the_first
         let refused = collect(command);
         assert_eq!(refused.code(), 1, "{refused:#?}");
         let holder = format!("pid {} of user {USER}", users.pid());
-        refused.expect_errors(&["is held by", &holder]);
+        refused.expect_errors(&["already has a daemon: ", &holder]);
     }
     drop(users);
     gpu.daemon("");

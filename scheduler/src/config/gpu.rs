@@ -142,7 +142,7 @@ impl Gpu {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// No such GPU.
-    #[error("no GPU with {select}; this machine has {found}")]
+    #[error("no GPU with {select}; GPUs found: {found}")]
     Missing {
         /// The selection.
         select: Select,
@@ -279,12 +279,12 @@ mod tests {
         let error = choose(two(), &Select::Index(2)).unwrap_err().to_string();
         assert_eq!(
             error,
-            "no GPU with index 2; this machine has GPU-aa11 (V100-SXM2-16GB, 0000:04:00.0), \
+            "no GPU with index 2; GPUs found: GPU-aa11 (V100-SXM2-16GB, 0000:04:00.0), \
              GPU-aa22 (V100-SXM2-16GB, 0000:81:00.0)"
         );
         let error = choose(Vec::new(), &Select::Index(0))
             .unwrap_err()
             .to_string();
-        assert!(error.ends_with("has none"), "{error}");
+        assert!(error.ends_with("; GPUs found: none"), "{error}");
     }
 }

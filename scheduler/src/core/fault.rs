@@ -61,8 +61,8 @@ impl Fault {
         let name = CUresult(sticky.code).name();
         let name = name.map_or_else(Default::default, |name| name.to_string_lossy());
         let text = format!(
-            "job {:?}: {name} ({}): this process can no longer use the GPU; restart it",
-            sticky.key.id, sticky.code
+            "job {:?}: {name} ({}): process {} can no longer use the GPU; restart the job",
+            sticky.key.id, sticky.code, sticky.pid
         );
         Self {
             kind: FaultKind::StickyError,
@@ -107,8 +107,8 @@ impl Fault {
             Some(count) => format!("{count} launches"),
         };
         let text = format!(
-            "job {:?}: process {} died with {launches} in flight, expected to take {:.3} ms (each \
-             unknown kernel counts as [policy] unknown_kernel_us), as far as it had reported; \
+            "job {:?}: process {} died with {launches} in flight, as far as it had reported ({:.3} \
+             ms of expected work, each unknown kernel counted as [policy] unknown_kernel_us): \
              {how}; {what}",
             death.key.id,
             death.pid,
@@ -195,7 +195,8 @@ pub(crate) fn meaning_of_xid(xid: u64) -> Option<&'static str> {
         43 => "a program's channel was stopped by an error of the program",
         45 => "work was cleaned up after a program's end or an earlier error",
         48 => "an uncorrectable error in memory (double-bit ECC)",
-        61 | 62 => "the GPU's own firmware has halted",
+        61 => "a breakpoint or warning of the GPU's internal microcontroller",
+        62 => "the GPU's internal microcontroller has halted",
         63 => "a row or page of memory was marked for replacement at the next reset",
         64 => "a row or page of memory could not be marked for replacement",
         74 => "an error of NVLink",
@@ -203,7 +204,8 @@ pub(crate) fn meaning_of_xid(xid: u64) -> Option<&'static str> {
         92 => "many corrected errors in memory",
         94 => "an uncorrectable error in memory, contained to the programs it hit",
         95 => "an uncorrectable error in memory, which may have hit every program",
-        119 | 120 => "the GPU's system processor (GSP) does not answer",
+        119 => "the GPU's system processor (GSP) does not answer",
+        120 => "an error of the GPU's system processor (GSP)",
         _ => return None,
     })
 }

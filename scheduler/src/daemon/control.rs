@@ -65,6 +65,8 @@ use idle::Idle;
 const READERS_MAX: usize = 8;
 /// Of these, one user's.
 const READERS_PER_USER: usize = 2;
+const TOO_MANY_READINGS: &str =
+    "too many requests for status, events or settings are in progress; try again";
 
 /// Time for a reader of a status or events to read all of it.
 const READING_NS_MAX: u64 = 2_000_000_000;
@@ -312,7 +314,10 @@ impl Control {
             Ok(Request::Expect) => self.expect(&socket),
             Ok(Request::Settings) => self.send_settings(socket, uid),
             Err(HelloError::Version { peer }) => {
-                let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
+                let reason = format!(
+                    "the client speaks protocol {peer}, this daemon {VERSION}: use the library and \
+                     the daemon of one version"
+                );
                 self.turn_away_unknown(&socket, reason);
             }
             Err(error) => self.turn_away_unknown(&socket, error.to_string()),
@@ -460,9 +465,9 @@ impl Control {
             class: Some(class),
         };
         if let Err(error) = send(socket, &welcome.encode(), &fds) {
-            self.detach(client, "it did not receive the welcome");
+            self.detach(client, "it did not receive the reply to its attach request");
             self.cancel_account(opened.as_ref());
-            return Err(format!("cannot send the welcome: {error}"));
+            return Err(format!("cannot answer its attach request: {error}"));
         }
         let account = opened.map(|(key, opened)| (key, opened.slot));
         Ok(Welcomed {
@@ -573,7 +578,7 @@ impl Control {
             };
             self.end_client(place, ending, "its connection was closed");
         } else if connection.said > TALK_MAX {
-            let why = "it sent packets that no client may send";
+            let why = "it sent too many packets, and a client sends none after it has attached";
             self.end_client(place, Ending::OfConnection, why);
         }
     }
@@ -634,7 +639,7 @@ impl Control {
     fn send_status(&self, socket: UntrustedSocket, uid: u32) {
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
-            return refuse(&socket, "too many statuses are being read".to_owned());
+            return refuse(&socket, TOO_MANY_READINGS.to_owned());
         };
         let now_ns = self.shared.clock().now_ns();
         let mut status = {
@@ -660,7 +665,7 @@ impl Control {
             return refuse(&socket, why.to_owned());
         }
         let Some(reading) = self.begin_reading(uid, viewer) else {
-            return refuse(&socket, "too many documents are being read".to_owned());
+            return refuse(&socket, TOO_MANY_READINGS.to_owned());
         };
         let settings = self.shared.settings.lock().clone();
         send_document(socket, reading, move || settings);
@@ -669,7 +674,7 @@ impl Control {
     fn send_events(&self, socket: UntrustedSocket, uid: u32, since: u64) {
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
-            return refuse(&socket, "too many statuses are being read".to_owned());
+            return refuse(&socket, TOO_MANY_READINGS.to_owned());
         };
         let document = {
             let events = self.shared.events();
@@ -716,7 +721,7 @@ fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> 
         Some(fd) => client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?, None))),
         None => client_page(clock).and_then(|(fd, page)| Ok((page, identity(&fd)?, Some(fd)))),
     };
-    page.map_err(|error| format!("the client's page cannot be used: {error}"))
+    page.map_err(|error| format!("the client's shared memory cannot be used: {error}"))
 }
 
 type OwnPage = (Mapping<ClientPage>, (u64, u64), Option<OwnedFd>);

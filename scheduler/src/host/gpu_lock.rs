@@ -284,7 +284,10 @@ mod tests {
         let uuid = format!("GPU-claim-{}", std::process::id());
         let claim = GpuLock::take(&uuid).unwrap();
         let error = GpuLock::take(&uuid).unwrap_err().to_string();
-        let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
+        let expected = format!(
+            "GPU {uuid} already has a daemon: pilliond pid {}",
+            std::process::id()
+        );
         assert!(error.starts_with(&expected), "{error}");
         for _ in 0..4 * BACKLOG {
             let error = GpuLock::take(&uuid).unwrap_err().to_string();
@@ -399,7 +402,10 @@ mod tests {
             let uuid = format!("GPU-claim-user-{listens}-{}", std::process::id());
             let mut daemon = stranger(&uuid, listens, "pilliond");
             let error = GpuLock::take(&uuid).unwrap_err().to_string();
-            let holder = format!("is held by pilliond pid {} of user 61003", daemon.id());
+            let holder = format!(
+                "already has a daemon: pilliond pid {} of user 61003",
+                daemon.id()
+            );
             assert!(error.contains(&holder), "{error}");
             drop(daemon.stdin.take());
             assert!(daemon.wait().unwrap().success());

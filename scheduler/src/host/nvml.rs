@@ -80,7 +80,10 @@ const fn hint(result: c_uint) -> &'static str {
             ", the kernel module is not loaded: `modprobe nvidia`, or install the driver for this \
              kernel; `dmesg` shows why it does not load"
         }
-        16 => ", the GPU must be reset: `nvidia-smi --gpu-reset`",
+        16 => {
+            ", the GPU must be reset: `pillion drain --release`, then `nvidia-smi --gpu-reset` \
+             (docs/faults.md)"
+        }
         18 => ", library and kernel module differ in version: reboot or reload",
         _ => "",
     }
@@ -133,11 +136,13 @@ pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
                 .to_owned()
         }
         Ok(count) if is_none_visible => {
-            format!(
-                "NVML sees {count} GPUs, so they are hidden from CUDA: {}",
-                hidden_by()
-            )
+            let hidden = match count {
+                1 => "1 GPU, so it is".to_owned(),
+                _ => format!("{count} GPUs, so they are"),
+            };
+            format!("NVML sees {hidden} hidden from CUDA: {}", hidden_by())
         }
+        Ok(1) => "NVML works and sees 1 GPU".to_owned(),
         Ok(count) => format!("NVML works and sees {count} GPUs"),
     }
 }

@@ -28,7 +28,7 @@ const LOCK_MODE: u32 = 0o600;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another daemon schedules this GPU.
-    #[error("GPU {uuid} is held by pilliond pid {pid} (socket {})", socket.display())]
+    #[error("GPU {uuid} already has a daemon: pilliond pid {pid} (socket {})", socket.display())]
     Held {
         /// The GPU.
         uuid: String,
@@ -38,7 +38,7 @@ pub enum SocketError {
         socket: PathBuf,
     },
     /// Another daemon schedules this GPU and listens elsewhere.
-    #[error("GPU {uuid} is held by {holder}")]
+    #[error("GPU {uuid} already has a daemon: {holder}")]
     Claimed {
         /// The GPU.
         uuid: String,
@@ -46,7 +46,7 @@ pub enum SocketError {
         holder: String,
     },
     /// The GPU cannot be claimed.
-    #[error("claiming GPU {uuid}: {source}")]
+    #[error("cannot claim GPU {uuid}: {source}")]
     Claim {
         /// The GPU.
         uuid: String,
@@ -116,11 +116,11 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
     match fs::create_dir(&folder) {
         // Readable by everybody, whatever the creator's umask.
         Ok(()) => fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE))
-            .map_err(io("making it readable"))?,
+            .map_err(io("cannot be made readable"))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(io("creating it")(error)),
+        Err(error) => return Err(io("cannot be created")(error)),
     }
-    match is_own(&fs::metadata(&folder).map_err(io("examining it"))?) {
+    match is_own(&fs::metadata(&folder).map_err(io("cannot be examined"))?) {
         true => Ok(folder),
         false => Err(SocketError::NotOwn(folder)),
     }
@@ -139,11 +139,11 @@ fn private_folder(folder: &Path) -> Result<(), SocketError> {
     };
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(io("creating it")(error));
+            return Err(io("cannot be created")(error));
         }
         _ => {}
     }
-    match is_private(&fs::symlink_metadata(folder).map_err(io("examining it"))?) {
+    match is_private(&fs::symlink_metadata(folder).map_err(io("cannot be examined"))?) {
         true => Ok(()),
         false => Err(SocketError::NoFolder(folder.to_owned())),
     }
@@ -188,7 +188,9 @@ impl Seat {
         if let Some(folder) = path.parent() {
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(FOLDER_MODE);
-            builder.create(folder).map_err(io("creating its folder"))?;
+            builder
+                .create(folder)
+                .map_err(io("its folder cannot be created"))?;
         }
         let has_predecessor = beside(path, ".lock").exists();
         let lock = lock(uuid, path, is_for_a_while)?;
@@ -198,13 +200,13 @@ impl Seat {
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io("examining it")(error)),
+            Err(error) => return Err(io("cannot be examined")(error)),
         }
         let mode = match rustix::process::geteuid().is_root() {
             true => ROOT_SOCKET_MODE,
             false => USER_SOCKET_MODE,
         };
-        let listener = listen_whole(path, Some(mode)).map_err(io("listening"))?;
+        let listener = listen_whole(path, Some(mode)).map_err(io("cannot listen there"))?;
         Ok(Self {
             path: path.to_owned(),
             listener,
@@ -279,7 +281,7 @@ fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketE
         .truncate(false)
         .mode(LOCK_MODE)
         .open(&path)
-        .map_err(io("opening the lock file"))?;
+        .map_err(io("the lock file cannot be opened"))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -295,7 +297,7 @@ fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketE
                 socket: socket.to_owned(),
             });
         }
-        Err(error) => return Err(io("locking")(error.into())),
+        Err(error) => return Err(io("cannot be locked")(error.into())),
     }
     let write = |file: &mut File| -> io::Result<()> {
         // An older daemon made it readable for everybody.
@@ -308,7 +310,7 @@ fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketE
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
     };
-    write(&mut file).map_err(io("writing the process id"))?;
+    write(&mut file).map_err(io("the process id cannot be written"))?;
     Ok(file)
 }
 
@@ -325,7 +327,7 @@ mod tests {
         let seat = Seat::take("GPU-1", &path).unwrap();
         let error = Seat::take("GPU-1", &path).unwrap_err().to_string();
         let expected = format!(
-            "GPU GPU-1 is held by pilliond pid {} (socket {})",
+            "GPU GPU-1 already has a daemon: pilliond pid {} (socket {})",
             std::process::id(),
             path.display()
         );

@@ -183,7 +183,8 @@ fn another_protocol_version_is_refused_with_both_versions() {
     let (packet, _) = receive(&socket).unwrap();
     let expected = Reply::Refused {
         reason: format!(
-            "the client speaks protocol {}.{}, this daemon {VERSION}",
+            "the client speaks protocol {}.{}, this daemon {VERSION}: use the library and \
+             the daemon of one version",
             VERSION.major + 1,
             VERSION.minor
         ),
@@ -275,7 +276,10 @@ fn a_packet_that_is_none_of_ours_is_refused_and_silent_connections_block_nobody(
 fn the_second_daemon_of_a_gpu_is_told_who_holds_it() {
     let mut running = Running::new();
     let error = start_at(&running.socket()).err().unwrap().to_string();
-    let expected = format!("GPU {UUID} is held by pilliond pid {}", std::process::id());
+    let expected = format!(
+        "GPU {UUID} already has a daemon: pilliond pid {}",
+        std::process::id()
+    );
     assert!(error.starts_with(&expected), "{error}");
     running.status();
     running.stop();

@@ -165,7 +165,8 @@ fn a_client_that_brings_no_page_is_given_one_and_with_another_file_it_is_refused
     let (Reply::Refused { reason }, ..) = answer(&[file.as_fd()]) else {
         panic!("it is no client")
     };
-    let expected = "the client's page cannot be used: not shared memory of Pillion: 4096 bytes";
+    let expected =
+        "the client's shared memory cannot be used: not shared memory of Pillion: 4096 bytes";
     assert!(reason.starts_with(expected), "{reason}");
 }
 

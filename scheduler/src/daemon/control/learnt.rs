@@ -7,7 +7,7 @@ use protocol::hello::LearntOf;
 use serde::Serialize;
 
 use super::away::refuse;
-use super::{Control, send_document};
+use super::{Control, TOO_MANY_READINGS, send_document};
 use crate::daemon::keeper::Asked;
 use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::learnt::Listed;
@@ -53,7 +53,10 @@ impl Control {
             notebook: brought.into_iter().next(),
         };
         if let Err(asked) = keeper.put(asked) {
-            refuse(&asked.socket, "too many requests at once".to_owned());
+            refuse(
+                &asked.socket,
+                "too many requests are waiting; try again".to_owned(),
+            );
         }
     }
 
@@ -63,7 +66,7 @@ impl Control {
         };
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
-            return refuse(&socket, "too many documents are being read".to_owned());
+            return refuse(&socket, TOO_MANY_READINGS.to_owned());
         };
         let store = Arc::clone(keeper.store());
         let gpu = self.identity.gpu.clone();

@@ -112,7 +112,7 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
             };
             let fault = Fault::of_death(death);
             assert!(fault.text.contains(part), "{}", fault.text);
-            assert!(fault.text.contains("expected to take 0.060 ms"));
+            assert!(fault.text.contains("(0.060 ms of expected work,"));
             let is_claimed = fault.text.contains("MPS was asked before, and");
             assert_eq!(is_claimed, is_spared && is_on_mps);
             assert!(!fault.text_for_all().contains("secret"));
