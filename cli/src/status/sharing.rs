@@ -56,7 +56,7 @@ pub(super) fn block_priority(policy: &Value) -> Option<String> {
     let is_meant = policy["name"] == "pillion" && known["configured"].is_null();
     let is_off = known["on"] == false;
     let why = known["why"].as_str().filter(|_| is_meant && is_off)?;
-    Some(format!("block priority is off, {why}"))
+    Some(format!("[policy] block_priority is off, {why}"))
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
         let policy = |name: &str, configured: Value, on: bool| json!({"name": name, "block_priority": {"configured": configured, "on": on, "why": "because"}});
         let told = |policy: Value| block_priority(&policy);
         let line = told(policy("pillion", Value::Null, false));
-        assert_eq!(line.unwrap(), "block priority is off, because");
+        assert_eq!(line.unwrap(), "[policy] block_priority is off, because");
         assert_eq!(told(policy("pillion", Value::Null, true)), None);
         assert_eq!(told(policy("pillion", false.into(), false)), None);
         assert_eq!(told(policy("orion", Value::Null, false)), None);

@@ -45,10 +45,12 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
         its.map(text).collect::<Vec<_>>()
     };
     let wanted = of("batch-wanted");
-    let others = wanted.iter().filter(|text| !text.starts_with("batch 4 "));
+    let others = wanted
+        .iter()
+        .filter(|text| !text.starts_with("batch size 4 "));
     assert!(others.count() > 0, "{wanted:?}");
     let kept = of("batch-kept");
-    let said = format!("batch {batch} is kept for requests of kind 0 of job serve, after ");
+    let said = format!("batch size {batch} is kept for requests of kind 0 of job serve, after ");
     assert!(
         kept.last().is_some_and(|text| text.starts_with(&said)),
         "{kept:?}"

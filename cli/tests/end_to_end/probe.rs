@@ -93,7 +93,7 @@ fn a_gpu_over_its_limits_ends_best_effort_jobs_and_a_daemon_that_is_killed_forge
         "{told}"
     );
     assert!(
-        told.contains(&format!("{over}: the 1 processes of job")),
+        told.contains(&format!("{over}: the process of job")),
         "{told}"
     );
     daemon.signal(Signal::KILL);

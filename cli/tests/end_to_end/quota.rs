@@ -366,7 +366,8 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     };
     let is_of_memory = |event: &Value| {
         let text = event["text"].as_str().expect("a text");
-        text.contains("has not answered for 5 s") && text.contains("memory is not compared")
+        text.contains("has not answered for 5 s")
+            && text.contains("unaccounted memory is not detected")
     };
     let mut first = start();
     first.write("\n");
@@ -381,7 +382,9 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     gpu.signal(Signal::CONT);
     let second = start();
     until("NVML's answer", || {
-        daemon.log().contains("memory is compared")
+        daemon
+            .log()
+            .contains("unaccounted memory is detected again")
     });
     let told = events(&gpu, &daemon, &[]);
     let told = told.iter().filter(|event| event["kind"] == "nvml-silent");

@@ -88,7 +88,7 @@ fn a_job_that_may_be_started_anew_has_another_share_then() {
     until("the end of the job", || !job.is_running());
     let told = gpu.tell(&daemon, &["events"]).expect_success().output;
     let said =
-        "changed share (80 to 60 % of the SMs): the 1 processes of job \"train\" are asked to end";
+        "changed share (80 to 60 % of the SMs): the process of job \"train\" is asked to end";
     assert!(told.contains(said), "{told}");
     let run = [
         "run",

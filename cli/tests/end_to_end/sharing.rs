@@ -225,13 +225,15 @@ fn block_priority(daemon: &Daemon) -> (bool, Option<String>) {
     let status = daemon.status();
     let is_on = status["policy"]["block_priority"]["on"].as_bool().unwrap();
     let shown = daemon.explained();
-    let line = shown.lines().find(|line| line.contains("block priority"));
+    let line = shown
+        .lines()
+        .find(|line| line.contains("block_priority is off, "));
     (is_on, line.map(|line| line.trim().to_owned()))
 }
 
 #[test]
 fn whether_blocks_have_priorities_a_software_gpus_server_says_and_the_configuration_may() {
-    const LINE: &str = "block priority is off, as the software GPU reports";
+    const LINE: &str = "[policy] block_priority is off, as the software GPU reports";
     let [with, without] = [Gpu::start("mps"), Gpu::start_without_block_priority("mps")];
     for (gpu, keys, is_on, line) in [
         (&with, "", true, None),
@@ -263,7 +265,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
         });
     };
     let not_measured =
-        "block priority is off, because its effect on this GPU has not been measured";
+        "[policy] block_priority is off, because its effect on this GPU has not been measured";
     expect(false, not_measured);
     expect(false, &file.display().to_string());
     let measured = |works: bool, cuda: i32| {
@@ -276,14 +278,14 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
     measured(true, softgpu::CUDA_VERSION);
     expect(true, "");
     measured(false, softgpu::CUDA_VERSION);
-    expect(false, "block priority is off, as measured");
+    expect(false, "[policy] block_priority is off, as measured");
     measured(true, softgpu::CUDA_VERSION - 10);
     expect(false, "it was measured with a driver of CUDA");
     event_when(&gpu, &daemon, "config-doubtful", |event| {
         event["text"]
             .as_str()
             .unwrap()
-            .contains("block_priority is off")
+            .contains("[policy] block_priority is off")
     });
     write(&file, "block_priority = maybe");
     daemon.signal(Signal::HUP);

@@ -647,11 +647,12 @@ impl JobLedger {
         (self.most_bytes, self.roots_bytes) = (None, None);
         self.page = brought.page;
         self.fd = Arc::new(brought.fd);
-        let (id, processes) = (&self.key.id, self.holders.len());
-        let bytes = self.page.held_bytes();
-        tracing::info!(
-            "job {id:?}: took over an account of {bytes} bytes of {processes} processes"
-        );
+        let (id, bytes) = (&self.key.id, self.page.held_bytes());
+        let holders = match self.holders.len() {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
+        };
+        tracing::info!("job {id:?}: took over an account of {bytes} bytes of {holders}");
         Some(brought.slot)
     }
 

@@ -259,8 +259,8 @@ impl Supervisor {
             ),
             (true, restarts) => {
                 let text = format!(
-                    "MPS's control daemon has restarted{shown}, {restarts} times in the last hour; \
-                     at most {}",
+                    "MPS's control daemon has restarted{shown}: restart {restarts} of at most {} \
+                     in an hour",
                     self.per_hour
                 );
                 (Kind::MpsRestarted, text)
@@ -336,7 +336,7 @@ impl Supervisor {
             let why = self
                 .why
                 .clone()
-                .unwrap_or_else(|| "ordered by a rule".to_owned());
+                .unwrap_or_else(|| "a rule requires a restart".to_owned());
             return self.give_up(now_ns, &why, decision);
         }
         self.restarts.push_back(now_ns);

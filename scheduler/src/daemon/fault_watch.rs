@@ -126,8 +126,8 @@ impl FaultWatch {
         if let Some(folder) = mps::unseen_pipes().filter(|_| is_new) {
             tracing::warn!(
                 "{} does not exist for this daemon: MPS cannot be asked to end the work of jobs \
-                 that are killed ({} names another folder; a service with PrivateTmp does not see \
-                 it)",
+                 that are killed (set {} to MPS's folder; a service with PrivateTmp does not see \
+                 /tmp of the host)",
                 folder.display(),
                 mps::PIPES_ENV
             );
@@ -463,8 +463,7 @@ impl FaultWatch {
             match decision {
                 Decision::TooOften(action, per_hour) => {
                     let text = format!(
-                        "{action} is not done: it has reached its limit of {per_hour} times in an \
-                         hour ({})",
+                        "{action} was skipped: per_hour = {per_hour} of its rule is reached ({})",
                         fault.text
                     );
                     self.tell_of(fault.job.as_ref(), Kind::ActionLimited, text);
@@ -517,7 +516,7 @@ impl FaultWatch {
                     result?;
                     self.shared.wake_mps();
                     let text = format!(
-                        "{}: ordered from the thread that supervises MPS",
+                        "{}: passed to the thread that supervises MPS, which restarts it",
                         action.name()
                     );
                     self.tell_of(fault.job.as_ref(), Kind::Action, text);
@@ -605,15 +604,20 @@ impl FaultWatch {
         self.see_to(key, &pids, within_ns);
         let Begun { count, denied } = self.doings.end_job(now_ns, key, processes, grace_ns)?;
         if count > 0 {
+            let (which, are, by) = match count {
+                1 => ("process".to_owned(), "is", "only by its library".to_owned()),
+                _ => {
+                    let by = format!("{denied} of them only by their library");
+                    (format!("{count} processes"), "are", by)
+                }
+            };
             let how = match denied {
-                0 => "are asked to end".to_owned(),
-                _ => format!(
-                    "are asked to end, {denied} of them only by their library: this daemon runs as \
-                     another user and has no CAP_KILL"
-                ),
+                0 => String::new(),
+                _ => format!(", {by}: this daemon runs as another user and has no CAP_KILL"),
             };
             let text = format!(
-                "{name}: the {count} processes of job {:?} {how}; the job's supervisor restarts it",
+                "{name}: the {which} of job {:?} {are} asked to end{how}; the job's supervisor \
+                 restarts it",
                 key.id
             );
             self.tell_of(Some(key), Kind::Action, text);

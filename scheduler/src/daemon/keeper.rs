@@ -249,13 +249,15 @@ impl Keeper {
             false => "there was no time to read them all",
         };
         let folder = self.inlet.store.folder().display();
+        let processes = match self.sessions.len() {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
+        };
         let text = format!(
-            "this daemon ends and cannot keep the last kernel durations of {} processes in \
+            "this daemon ends and cannot keep the last kernel durations of {processes} in \
              {folder}: {why}; the next start of {:?} of user {}, for example, begins with older \
              durations",
-            self.sessions.len(),
-            first.program,
-            first.uid
+            first.program, first.uid
         );
         self.shared.tell(Draft::new(Kind::LearntNotKept, text));
     }

@@ -209,11 +209,14 @@ impl Watch {
             .ledgers()
             .handle_listed(&before, &listed, &strays);
         for (job, excess) in compared.news {
-            let (id, pid, bytes) = (&job.id, excess.pid, excess.bytes);
+            let (id, pid) = (&job.id, excess.pid);
+            let mib = excess.bytes as f64 / f64::from(1 << 20);
             let what = if excess.is_client {
-                format!("{bytes} bytes of the GPU's memory exceed its account")
+                format!(
+                    "holds {mib:.1} MiB of the GPU's memory that its allocations do not explain"
+                )
             } else {
-                format!("not a client, but holds {bytes} bytes of the GPU's memory")
+                format!("not a client, but holds {mib:.1} MiB of the GPU's memory")
             };
             let text = format!("job {id:?}, process {pid}: {what}");
             let draft = Draft::new(Kind::MemoryExcess, text);
@@ -360,7 +363,7 @@ impl Watch {
             }
             Ok(Answer::Listed(listed)) => {
                 if std::mem::take(&mut self.is_silent) {
-                    tracing::info!("NVML answers again: memory is compared again");
+                    tracing::info!("NVML answers again: unaccounted memory is detected again");
                 }
                 if listed.is_ok() {
                     self.answers = Answers::default();
@@ -370,7 +373,7 @@ impl Watch {
             Err(Silence::Stopping) => None,
             Err(Silence::Late | Silence::Ended) => {
                 if !std::mem::replace(&mut self.is_silent, true) {
-                    let what = "until it answers, memory is not compared with accounts, and memory \
+                    let what = "until it answers, unaccounted memory is not detected, and memory \
                                 of exited processes counts as free";
                     let text = format!("{}; {what}", NvmlError::Silent);
                     self.shared.tell(Draft::new(Kind::NvmlSilent, text));

@@ -192,8 +192,8 @@ impl Shared {
             if let Some(error) = written.err().filter(|_| is_news) {
                 let path = self.probe_file.path().display();
                 let text = format!(
-                    "cannot save the GPU's state, so a daemon that starts now would not know of \
-                     the trouble: {path}: {error}"
+                    "cannot save the state of the GPU, so a daemon that starts now would treat the \
+                     GPU as healthy: {path}: {error}"
                 );
                 self.tell(Draft::new(Kind::ActionFailed, text));
             }
@@ -343,8 +343,9 @@ impl Shared {
         }
         let counting = self.state().block_priority.clone();
         if let (None, BlockPriority::Unusable(why)) = (counting.configured, counting.known) {
-            let text =
-                format!("block_priority is off: the measurement of this GPU cannot be used: {why}");
+            let text = format!(
+                "[policy] block_priority is off: the measurement of this GPU cannot be used: {why}"
+            );
             self.tell(Draft::new(Kind::ConfigDoubtful, text));
         }
     }

@@ -132,13 +132,18 @@ impl Doings {
         let of_user = self.count(|ending| !ending.is_eviction() && ending.uid() == uid);
         if of_user + more > RESTARTS_PER_USER {
             return Err(format!(
-                "{of_user} processes of this user are being ended already"
+                "{of_user} processes of this user are being ended already, and with this job's \
+                 {more} they would exceed the limit of {RESTARTS_PER_USER}"
             ));
         }
         let evictions = self.count(Ending::is_eviction).max(ENDINGS_OF_EVICTION);
         let restarts = self.count(|ending| !ending.is_eviction());
         match restarts + more + evictions > ENDINGS_MAX {
-            true => Err(format!("{restarts} processes are being ended already")),
+            true => Err(format!(
+                "{restarts} processes are being ended already, and with this job's {more} they \
+                 would exceed the limit of {}",
+                ENDINGS_MAX.saturating_sub(evictions)
+            )),
             false => Ok(()),
         }
     }
@@ -147,11 +152,14 @@ impl Doings {
         let of_user = self.count(|ending| ending.is_eviction() && ending.uid() == uid);
         if of_user >= EVICTIONS_PER_USER {
             return Err(format!(
-                "{of_user} processes of this user are being ended already"
+                "{of_user} processes of this user are being evicted already, and the limit is \
+                 {EVICTIONS_PER_USER}"
             ));
         }
         match self.count(|_| true) {
-            ENDINGS_MAX.. => Err(format!("{ENDINGS_MAX} processes are being ended already")),
+            ENDINGS_MAX.. => Err(format!(
+                "{ENDINGS_MAX} processes are being ended already, which is the limit"
+            )),
             _ => Ok(()),
         }
     }

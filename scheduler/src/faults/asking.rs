@@ -139,7 +139,11 @@ impl Asker {
         });
         asked.map_err(|silence| {
             self.thread = None;
-            format!("the thread that asks MPS is {silence:?}")
+            let what = match silence {
+                Silence::Late => "does not answer",
+                Silence::Ended | Silence::Stopping => "has ended",
+            };
+            format!("the thread that asks MPS {what}")
         })
     }
 }

@@ -292,9 +292,16 @@ impl Ending {
             (Some(pid), ..) => {
                 format!("job {id:?}: its process {pid} has not ended, and {DENIED}")
             }
+            (None, 0, _) if count == 1 => format!("job {id:?}: its process has ended"),
             (None, 0, _) => format!("job {id:?}: its {count} processes have ended"),
+            (None, _, 0) if count == 1 => {
+                format!("job {id:?}: its process was killed but has not exited")
+            }
             (None, _, 0) => {
                 format!("job {id:?}: {left} of {count} processes were killed but have not exited")
+            }
+            (None, ..) if count == 1 => {
+                format!("job {id:?}: its process has not ended, and {DENIED}")
             }
             (None, ..) => {
                 format!(
@@ -359,9 +366,13 @@ impl Ending {
 
     fn refused(&self, count: usize, pid: u32, why: &str) -> Outcome {
         let id = &self.job.id;
+        let end = match count {
+            1 => "that process ends",
+            _ => "those processes end",
+        };
         let text = format!(
             "job {id:?}: MPS did not end the work of {count} of its processes, so other clients of \
-             MPS may fail when they end; process {pid}: {why}"
+             MPS may fail when {end}; process {pid}: {why}"
         );
         Outcome {
             job: Some(self.job.clone()),

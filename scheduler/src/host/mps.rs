@@ -210,7 +210,7 @@ impl Control {
         if let Some(left) = &self.left {
             match waitpid(left.child, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => {
-                    let what = "an earlier one was killed and has not exited";
+                    let what = "an earlier process of it was killed and has not exited";
                     return Err(failed(command, &what));
                 }
                 _ => self.left = None,

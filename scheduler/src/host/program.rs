@@ -54,7 +54,7 @@ pub(crate) fn spawn(
     let child = posix_spawnp(&name, &files, &how, &arguments, environment);
     let child = child.map_err(|error| failed(&error))?;
     let process = Pid::from_raw(child.as_raw())
-        .ok_or_else(|| failed(&"it has no process id"))
+        .ok_or_else(|| failed(&"the system returned no process id"))
         .and_then(|pid| {
             pidfd_open(pid, PidfdFlags::empty()).map_err(|error| {
                 kill_group(child);

@@ -168,7 +168,7 @@ fn why(maps: &[u8], environment: &[u8]) -> &'static str {
         "it uses the GPU and has the library switched off (PILLION_DISABLE)"
     } else if has_library(maps) {
         "it uses the GPU and has the library, but was forked from a client, was refused, or \
-         expects no daemon: its log with PILLION_LOG=info names which"
+         expects no daemon: start it with PILLION_LOG=info, and its log says which"
     } else if !is_of_a_job {
         "it uses the GPU and was not started by `pillion run`"
     } else if variables.any(|it| it.starts_with(b"LD_PRELOAD=") && has(it, b"libpillion")) {

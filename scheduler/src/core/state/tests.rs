@@ -302,7 +302,7 @@ fn while_clients_of_the_daemon_before_may_come_back_best_effort_jobs_are_gated()
     be.completed(COMPUTE.expected_ns);
     rig.poll_after(RETURN_NS - 1);
     assert!(!rig.terms(&be).ungated());
-    assert!(told(&rig).contains("a client of the previous daemon may reattach"));
+    assert!(told(&rig).contains("a high-priority client of the previous daemon may attach again"));
     rig.poll_after(1);
     assert!(rig.terms(&be).ungated());
     assert!(told(&rig).contains("no high-priority job is attached"));

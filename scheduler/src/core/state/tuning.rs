@@ -224,28 +224,31 @@ impl State {
         let (job, client) = self.client_of(tuned)?;
         let kind = tuned.search.range().kind();
         let whose = format!("for requests of kind {kind} of job {}", job.key.id);
-        let count = tuned.search.evaluations();
+        let after = match tuned.search.evaluations() {
+            1 => "after 1 evaluation".to_owned(),
+            count => format!("after {count} evaluations"),
+        };
         let (event, text) = match news {
             News::Wanted(batch) => (
                 Kind::BatchWanted,
-                format!("batch {batch} is tried {whose}, after {count} evaluations"),
+                format!("batch size {batch} is tried {whose}, {after}"),
             ),
             News::Kept(batch) => (
                 Kind::BatchKept,
-                format!("batch {batch} is kept {whose}, after {count} evaluations"),
+                format!("batch size {batch} is kept {whose}, {after}"),
             ),
             News::Infeasible => {
                 let ms = slo_ns.unwrap_or(0) as f64 / 1e6;
                 let text = format!(
-                    "no batch is known to meet {ms} ms {whose}: best-effort jobs are paused until \
-                     the next search"
+                    "no batch size is known to meet {ms} ms {whose}: best-effort jobs are paused \
+                     until the next search"
                 );
                 (Kind::BatchInfeasible, text)
             }
             News::Ignored(batch) => {
                 let text = format!(
-                    "batch {batch} was requested {whose}, but the program uses others: no batch is \
-                     requested any more"
+                    "batch size {batch} was requested {whose}, but the program uses others, so \
+                     Pillion no longer requests one"
                 );
                 (Kind::BatchIgnored, text)
             }

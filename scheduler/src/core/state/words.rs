@@ -37,12 +37,12 @@ impl State {
         if self.ways.in_force() != before {
             let text = match is_there {
                 true => {
-                    "MPS's control daemon answers: until a client reports otherwise, jobs are \
-                     taken to share the GPU by MPS"
+                    "MPS's control daemon answers: until a client reports otherwise, Pillion \
+                     assumes that jobs share the GPU by MPS"
                 }
                 false => {
                     "MPS's control daemon no longer answers: until a client reports otherwise, \
-                     jobs are taken to share the GPU in time slices"
+                     Pillion assumes that jobs share the GPU in time slices"
                 }
             };
             self.ways.news = Some(Draft::new(Kind::SharingKnown, text));

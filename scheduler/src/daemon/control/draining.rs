@@ -43,7 +43,7 @@ impl Control {
         if is_released {
             let text = format!(
                 "user {uid} has released the device: NVML is closed until `pillion resume`. \
-                 Meanwhile Xids, memory errors, a stuck GPU and memory outside accounts are not \
+                 Meanwhile Xids, memory errors, a stuck GPU and unaccounted memory are not \
                  detected, and memory of exiting processes counts as free at once"
             );
             self.shared.tell(Draft::new(Kind::DeviceReleased, text));

@@ -31,7 +31,11 @@ impl Control {
         let asked = state.stop(&meant, uid, Clock::monotonic().now_ns(), clock);
         drop(state);
         answer(socket, asked, |clients| {
-            tracing::info!("job {:?}: asked {clients} processes to end", stop.job);
+            let processes = match clients {
+                1 => "process",
+                _ => "processes",
+            };
+            tracing::info!("job {:?}: asked {clients} {processes} to end", stop.job);
         });
     }
 

@@ -111,7 +111,7 @@ impl Control {
         }
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may change the weight or the least share of a job: \
-                       other users' jobs pay for it";
+                       a change takes GPU time from other users' jobs";
             return Err(why.to_owned());
         }
         let change = promise_of(set)?;

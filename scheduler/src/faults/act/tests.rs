@@ -195,7 +195,7 @@ fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_and_not_cal
     let told = std::thread::spawn(end).join().unwrap();
     let text = told[0].text.as_str();
     assert!(
-        text.contains("1 of 1 processes have not ended") && text.ends_with("no CAP_KILL"),
+        text.contains("its process has not ended, and ") && text.ends_with("no CAP_KILL"),
         "{text}"
     );
 }
@@ -222,7 +222,7 @@ fn a_process_that_is_asked_and_does_not_end_is_drained_and_killed() {
     let told = outcomes(&mut doings, 10 + DRAIN_NS);
     assert_eq!(
         told[0].text,
-        "job \"a job; rm -rf /\\n\": its 1 processes have ended"
+        "job \"a job; rm -rf /\\n\": its process has ended"
     );
 }
 
@@ -317,7 +317,7 @@ fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
     wait_for_told(&mut doings, DRAIN_NS, &mut told, 2);
     assert!(deaf.0.wait().unwrap().code().is_none(), "it was killed");
     let expected = format!(
-        "job \"evicted\": MPS did not end the work of 1 of its processes, so other clients of MPS may fail when they end; \
+        "job \"evicted\": MPS did not end the work of 1 of its processes, so other clients of MPS may fail when that process ends; \
          process {pid}: cannot run /no/such/program: "
     );
     assert!(told[0].text.starts_with(&expected), "{told:?}");

@@ -40,7 +40,7 @@ pub(super) fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -
             (Cap::NONE, Some((pct, by))) => {
                 format!("at most {pct} of the GPU's time for all best-effort jobs together: {by}")
             }
-            (Cap::NONE, None) => "nothing: the policy is none".to_owned(),
+            (Cap::NONE, None) => "no limit, because the policy is none".to_owned(),
             (cap, _) => format!("at most {cap} of the GPU's time"),
         };
     }
@@ -52,12 +52,13 @@ pub(super) fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -
         return "held: its work in flight does not complete".to_owned();
     }
     if state.is_expecting(now_ns) {
-        return "as beside an idle high-priority job: a client of the previous daemon may reattach"
+        return "limited as beside an idle high-priority job, because a high-priority \
+                client of the previous daemon may attach again"
             .to_owned();
     }
     if !state.hp.present {
         return match state.cap(job).0 {
-            Cap::NONE => "nothing: no high-priority job is attached".to_owned(),
+            Cap::NONE => "no limit, because no high-priority job is attached".to_owned(),
             cap => format!("at most {cap} of the GPU's time"),
         };
     }
