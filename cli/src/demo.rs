@@ -73,7 +73,8 @@ pub(crate) struct Options {
     /// Device seconds per phase [default: 12; on a GPU of this machine 10].
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// Decides the arrivals: equal seeds, equal output.
+    /// Decides the arrivals: equal seeds give equal arrivals and, on the software GPU in virtual
+    /// time, equal output.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Run on the software GPU, as this model [default without a GPU: V100-SXM2-16GB].

@@ -35,7 +35,7 @@ mod autostart;
 mod loadable;
 mod share;
 
-/// Starts a command as a job: its processes share one class and one lease.
+/// Starts a command as a job: its processes share one class and one memory quota.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
@@ -50,7 +50,7 @@ mod share;
                   with the same id are one job. A job started inside another job gets a new id if the outer job's id was generated."
 )]
 pub(crate) struct Options {
-    /// high-priority: runs as if alone. best-effort: uses the GPU time that the others leave
+    /// high-priority: is never held. best-effort: uses the GPU time that high-priority jobs leave
     /// (default: `PILLION_CLASS`, or best-effort).
     #[arg(long, value_name = "CLASS", value_parser = JobClass::NAMES)]
     class: Option<String>,
@@ -211,7 +211,7 @@ fn see_to_daemons(options: &Options, class: JobClass, gpu: Option<&Gpu>) -> Resu
     }
     for trouble in troubles {
         out::note(format_args!(
-            "pillion: {trouble}; the job runs unmanaged there"
+            "pillion: {trouble}; the job runs unmanaged until a daemon serves its GPU"
         ));
     }
     Ok(())
@@ -534,10 +534,10 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
         refused = match why_drained(path) {
             Ok(None) => return Ok(()),
             Ok(Some(why)) => Some(anyhow!(
-                "the GPU of the daemon at {at} accepts no new high-priority jobs until `pillion resume`: {why}"
+                "the GPU of the daemon at {at} is drained until `pillion resume`: {why}"
             )),
             Err(error) => Some(anyhow!(
-                "cannot ask the daemon at {at} whether its GPU accepts high-priority jobs: {error}"
+                "cannot ask the daemon at {at} whether its GPU is drained: {error}"
             )),
         };
     }
@@ -558,7 +558,7 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
     bail!("no daemon answers at {}", paths.join(" or "))
 }
 
-/// Why a daemon accepts no new high-priority job, if so.
+/// Why the GPU of a daemon is drained, if so.
 fn why_drained(socket: &Path) -> anyhow::Result<Option<String>> {
     let status: Value = serde_json::from_str(&ask_status_within(socket, PATIENCE)?)?;
     Ok(status["draining"].as_str().map(str::to_owned))

@@ -133,6 +133,6 @@ fn class_named(class: &str) -> Finding {
     Finding::error(
         SUBJECT,
         format!("{class:?}"),
-        format!("set it to {names}; jobs count as best-effort until then"),
+        format!("set it to {names}; `pillion run` refuses this value"),
     )
 }

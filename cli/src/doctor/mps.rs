@@ -60,7 +60,7 @@ fn untrue(status: &Value) -> Option<Finding> {
         false => Finding::warning(
             SUBJECT,
             found,
-            "start all jobs of the GPU with the same CUDA_MPS_PIPE_DIRECTORY; `pillion status` names the processes",
+            "start all jobs of the GPU with the same CUDA_MPS_PIPE_DIRECTORY; `pillion status --explain JOB` shows how each process shares the GPU",
         ),
     })
 }

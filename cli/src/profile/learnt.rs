@@ -28,7 +28,7 @@ use crate::out;
 /// a profile.
 ///
 /// Pillion learns the durations while best-effort jobs run. The next start of the program, in
-/// either class, uses them if the job has no profile.
+/// either class, uses them: alone, or for the kernels that the job's profile lacks.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile learnt train.py -o train.profile.toml")]
 pub(crate) struct Options {

@@ -82,7 +82,7 @@ pub(super) fn see_to_daemons(gpu: Option<&Gpu>, may_start: bool) -> Vec<String> 
     let started = gpus.iter().map(|gpu| (gpu, see_to(gpu, turn_ends_ns)));
     let failed = started.filter_map(|(gpu, started)| Some((gpu, started.err()?)));
     failed
-        .map(|(gpu, why)| format!("{} has no daemon: {why:#}", gpu.uuid))
+        .map(|(gpu, why)| format!("no daemon serves {}: {why:#}", gpu.uuid))
         .collect()
 }
 

@@ -178,7 +178,7 @@ fn expect_launches(ended: &Ended, launches: u64) {
 /// `pillion run` did not mention daemons.
 fn expect_no_word(ended: &Ended) {
     let errors = &ended.errors;
-    let is_silent = !errors.contains(STARTED) && !errors.contains("has no daemon");
+    let is_silent = !errors.contains(STARTED) && !errors.contains("no daemon serves");
     assert!(is_silent, "{ended:#?}");
 }
 
@@ -268,12 +268,13 @@ fn a_daemon_that_cannot_start_is_one_sentence_and_the_job_runs() {
     let said = ended
         .errors
         .lines()
-        .filter(|line| line.contains("daemon: "));
+        .filter(|line| line.contains("daemon: ") || line.contains("no daemon serves"));
     assert_eq!(said.count(), 1, "{ended:#?}");
-    ended.expect_errors(&["has no daemon: ", why, "; the job runs unmanaged there"]);
+    let consequence = "; the job runs unmanaged until a daemon serves its GPU";
+    ended.expect_errors(&["no daemon serves GPU-", why, consequence]);
     let required = collect(desk.job(&["--require-daemon"], &["linked", "5", "0"]));
     assert_eq!(required.code(), 69, "{required:#?}");
-    required.expect_errors(&["has no daemon: ", why]);
+    required.expect_errors(&["no daemon serves GPU-", why]);
 }
 
 #[test]
@@ -442,6 +443,9 @@ fn a_job_that_adopts_processes_gets_no_daemon_for_a_child() {
     let words = ["--pid", "--fork", "--"];
     let ended = desk.apart(&words, &desk.job(&[], &["linked", "5", "0"]));
     expect_launches(&ended, 13);
-    ended.expect_errors(&["has no daemon: the job adopts orphaned processes"]);
+    ended.expect_errors(&[
+        "no daemon serves GPU-",
+        ": the job adopts orphaned processes",
+    ]);
     assert!(desk.daemon(0).try_status().is_err());
 }

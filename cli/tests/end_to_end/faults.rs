@@ -159,7 +159,7 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
     let arguments = ["--class", "high-priority", "--require-daemon", "--", "true"];
     let third = gpu.pillion_run("hp3", daemon.socket(), &arguments).run();
     assert_eq!(third.code(), 69, "{third:#?}");
-    third.expect_errors(&["accepts no new high-priority jobs until", "Xid 64"]);
+    third.expect_errors(&["is drained until `pillion resume`: ", "Xid 64"]);
     let mut new = faulty(&gpu, "new").best_effort(&daemon).start();
     new.wait_for("ready", 1);
     new.write("\n");
