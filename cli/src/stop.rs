@@ -45,6 +45,7 @@ use crate::daemons::PATIENCE;
 use crate::deferred::Deferred;
 use crate::failure::Failure;
 use crate::out;
+use crate::profile::output::counted;
 use crate::run::every_socket;
 use crate::times;
 
@@ -435,10 +436,8 @@ fn wait(
         }
         if !*is_said && !is_quiet && now_ns - begun_ns >= SILENT_NS {
             *is_said = true;
-            let count = waiting.len();
-            out::note(format_args!(
-                "waiting for {count} processes of the job to exit"
-            ));
+            let count = counted(waiting.len() as u64, "process", "processes");
+            out::note(format_args!("waiting for {count} of the job to exit"));
         }
         let left_ns = end_ns.saturating_sub(now_ns).min(SILENT_NS);
         let timeout = Timespec {

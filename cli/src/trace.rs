@@ -255,14 +255,14 @@ fn say(
     }
     let all = counts.all();
     out::note(format_args!(
-        "{}: {seconds:.1} s of {}: {} jobs, {} launches, {} copies, {} requests, {} changes of leases, {:.1} MB",
+        "{}: {seconds:.1} s of {}: {}, {}, {}, {}, {}, {:.1} MB",
         options.output.display(),
         header.gpu,
-        counts.jobs.len(),
-        all.launches,
-        all.copies,
-        all.requests,
-        all.leases,
+        output::counted(counts.jobs.len() as u64, "job", "jobs"),
+        output::counted(all.launches, "launch", "launches"),
+        output::counted(all.copies, "copy", "copies"),
+        output::counted(all.requests, "request", "requests"),
+        output::counted(all.leases, "change of leases", "changes of leases"),
         bytes as f64 / 1e6,
     ));
     if header.is_full {
@@ -271,9 +271,12 @@ fn say(
         ));
     }
     if header.dropped > 0 {
+        let are_missing = match header.dropped {
+            1 => "1 record is missing".to_owned(),
+            records => format!("{records} records are missing"),
+        };
         out::note(format_args!(
-            "{} records are missing: a thread wrote more than its ring holds between two polls of the daemon",
-            header.dropped
+            "{are_missing}: a thread wrote more than its ring holds between two polls of the daemon"
         ));
     }
     Ok(())

@@ -8,6 +8,7 @@ use scheduler::config::gpu::Gpu;
 use serde_json::Value;
 
 use super::{Finding, unmanaged};
+use crate::profile::output::counted;
 use crate::status;
 
 pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
@@ -83,11 +84,23 @@ fn passed_by(status: &Value) -> Vec<Finding> {
     let find = |job: &Value| {
         let count = |counter| job["totals"][counter].as_u64().unwrap_or(0);
         let (libraries, functions) = (count("bypasses"), count("launch_functions_passed_by"));
-        (libraries + functions > 0).then(|| {
+        let found = [
+            (libraries, "library", "libraries"),
+            (functions, "launch function", "launch functions"),
+        ];
+        let found = found.into_iter().filter(|(number, ..)| *number > 0);
+        let found: Vec<String> = found
+            .map(|(number, one, many)| counted(number, one, many))
+            .collect();
+        let bypass = match libraries + functions {
+            1 => "bypasses",
+            _ => "bypass",
+        };
+        (!found.is_empty()).then(|| {
             Finding::warning(
                 format!("job {}", job["job"].as_str().unwrap_or("?")),
-                format!("{libraries} libraries and {functions} launch functions of the job bypass Pillion"),
-                "Pillion neither sees nor holds their launches: start the job with `pillion run --shim`; the job's own messages name them",
+                format!("{} of the job {bypass} Pillion", found.join(" and ")),
+                "Pillion neither sees nor holds these launches: start the job with `pillion run --shim`; the job's own messages name them",
             )
         })
     };
@@ -184,12 +197,16 @@ fn judge(subject: String, status: &Value) -> Finding {
         None => "?".to_owned(),
     };
     let found = format!(
-        "pilliond {} (pid {}), policy {}, {}, {} jobs",
+        "pilliond {} (pid {}), policy {}, {}, {}",
         text("/daemon/version"),
         text("/daemon/pid"),
         text("/policy/name"),
         status::shared(&status["gpu"]),
-        status["jobs"].as_array().map_or(0, Vec::len),
+        counted(
+            status["jobs"].as_array().map_or(0, Vec::len) as u64,
+            "job",
+            "jobs"
+        ),
     );
     if status["draining"].is_string() {
         let why = status::for_faults(status).join("; ");

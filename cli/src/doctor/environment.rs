@@ -9,6 +9,7 @@ use scheduler::config::source::{self, Source};
 
 use super::Finding;
 use crate::artifacts;
+use crate::profile::output::counted;
 use crate::run::NVTX_TOOL;
 
 pub(super) fn examine(findings: &mut Vec<Finding>, configs: &[PathBuf]) {
@@ -73,8 +74,8 @@ fn profile(path: &Path) -> Finding {
         Ok(profile) => Finding::ok(
             subject,
             format!(
-                "{} kernels, measured on {}",
-                profile.kernels.len(),
+                "{}, measured on {}",
+                counted(profile.kernels.len() as u64, "kernel", "kernels"),
                 profile.gpu
             ),
         ),

@@ -92,7 +92,7 @@ pub(super) fn plain(table: &Table) -> String {
 }
 
 /// `1 launch`, `2 launches`.
-pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 

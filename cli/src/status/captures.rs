@@ -182,11 +182,11 @@ fn a_name_that_nobody_has_is_answered_with_the_nearest_one() {
     };
     let said = why("srve");
     assert!(
-        said.contains("no job and no GPU is called \"srve\" here, did you mean \"serve\"?"),
+        said.contains("no job and no GPU has the id \"srve\"; did you mean \"serve\"?"),
         "{said}"
     );
     assert!(
-        said.contains("`pillion status --all` shows the ids"),
+        said.contains("`pillion status --all` lists the ids"),
         "{said}"
     );
     assert!(!why("banana").contains("did you mean"));

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{device, probe};
+use crate::profile::output::counted;
 
 /// The target in force, its source, the requests' latency, and a missed target. None without one.
 pub(super) fn slo(job: &Value) -> Option<String> {
@@ -53,7 +54,7 @@ pub(super) fn slo(job: &Value) -> Option<String> {
     line.push_str(match (slo["saturated"].as_str(), slo["learning"] == true) {
         (Some("floor"), _) => "; missed although best-effort work is paused",
         (Some(_), _) => "; best-effort work already gets the maximum",
-        (None, true) => "; learning",
+        (None, true) => "; the limits for it are still being learnt",
         (None, false) => "",
     });
     Some(line)
@@ -71,28 +72,30 @@ pub(super) fn batches(job: &Value) -> Vec<String> {
     let tuner = job.pointer("/control/tuner").and_then(Value::as_array);
     let lines = tuner.into_iter().flatten().filter_map(|of| {
         let (kind, state) = (of["kind"].as_u64()?, of["state"].as_str()?);
-        let evaluations = of["evaluations"].as_u64()?;
+        let evaluations = counted(of["evaluations"].as_u64()?, "evaluation", "evaluations");
         let batch = of["batch"].as_u64();
         let target = match of["target_ns"].as_u64() {
             Some(ns) => format!("{} ms", ns as f64 / 1e6),
             None => "the target".to_owned(),
         };
         let said = match (state, batch) {
-            ("kept", Some(batch)) => format!("{batch}, after {evaluations} evaluations"),
-            ("trying", Some(batch)) => format!("trying {batch}, after {evaluations} evaluations"),
-            ("looking", _) => "measuring the batches that the program chooses".to_owned(),
+            ("kept", Some(batch)) => format!("{batch}, after {evaluations}"),
+            ("trying", Some(batch)) => format!("trying {batch}, after {evaluations}"),
+            ("looking", _) => "measuring the batch sizes that the program chooses".to_owned(),
             ("waiting", _) => "waiting for the search for other requests".to_owned(),
-            ("alone", _) => "chosen by the program: no best-effort job is attached".to_owned(),
+            ("alone", _) => {
+                "chosen by the program, because no best-effort job is attached".to_owned()
+            }
             ("no-target", _) => {
-                "chosen by the program: these requests have no target in ms".to_owned()
+                "chosen by the program, because these requests have no target in ms".to_owned()
             }
             ("infeasible", _) => {
-                format!("no batch is known to meet {target}; best-effort jobs are paused")
+                format!("no batch size is known to meet {target}; best-effort jobs are paused")
             }
-            ("ignored", _) => "the program does not use the batch that was set".to_owned(),
+            ("ignored", _) => "the program does not use the batch size that was set".to_owned(),
             (other, _) => other.to_owned(),
         };
-        let mut line = format!("batch of kind {kind}: {said}");
+        let mut line = format!("batch size for requests of kind {kind}: {said}");
         if let Some(rate) = of["rate_per_s"].as_f64() {
             line.push_str(&format!("; {rate:.1} requests/s"));
         }
@@ -181,13 +184,17 @@ fn throttle(status: &Value) -> Option<String> {
         throttle["rate"].as_f64()?,
     );
     let pct = |share: f64| format!("{:.0} %", share * 100.0);
-    let mut line = format!("throttle at {}", pct(held));
+    let mut line = format!("throttle at {} use", pct(held));
     if status["hp"]["present"] != true {
         line.push_str(": holds nothing, because no high-priority job is attached");
         return Some(line);
     }
     if let Some((usage, busy)) = throttle["usage"].as_f64().zip(throttle["busy"].as_f64()) {
-        line.push_str(&format!(": used {}, busy {}", pct(usage), pct(busy)));
+        line.push_str(&format!(
+            ": use {} (busy {} of the time)",
+            pct(usage),
+            pct(busy)
+        ));
     }
     let clocks = throttle["clock_mhz"]
         .as_u64()
@@ -197,7 +204,10 @@ fn throttle(status: &Value) -> Option<String> {
             ", {clock} MHz ({alone} for high-priority work alone)"
         ));
     }
-    line.push_str(&format!("; best-effort work may use {}", pct(rate)));
+    line.push_str(&format!(
+        "; best-effort work may use {} of the GPU's time",
+        pct(rate)
+    ));
     if throttle["blind"] == true {
         line.push_str("; NVML does not report the use of the GPU");
     }
@@ -275,7 +285,7 @@ mod tests {
         };
         assert_eq!(
             said("marks", slo("15ms", json!(0.005), true)),
-            "target p99.5 15ms (run); learning"
+            "target p99.5 15ms (run); the limits for it are still being learnt"
         );
         assert_eq!(
             said("inferred", slo("15ms", json!(0.01), false)),
@@ -295,7 +305,7 @@ mod tests {
         );
         assert_eq!(
             said("marks", of("mean", slo("1.2x", Value::Null, true))),
-            "target mean 1.2x alone (run); learning"
+            "target mean 1.2x alone (run); the limits for it are still being learnt"
         );
         let mut held = of("rate", slo("0.9", Value::Null, false));
         held["target_ns"] = json!(11_100_000);
@@ -329,20 +339,19 @@ mod tests {
             batches(&json!({"control": {"tuner": [tuner]}})).concat()
         };
         let measured = "; 400.0 requests/s; a batch takes 14.20 ms (p99)";
-        let kept = "batch of kind 2: 8, after 6 evaluations";
+        let kept = "batch size for requests of kind 2: 8, after 6 evaluations";
         assert_eq!(said("kept", json!(8), 6), format!("{kept}{measured}"));
-        let paused =
-            "batch of kind 2: no batch is known to meet 50 ms; best-effort jobs are paused";
+        let paused = "batch size for requests of kind 2: no batch size is known to meet 50 ms; best-effort jobs are paused";
         assert_eq!(
             said("infeasible", json!(4), 3),
             format!("{paused}{measured}")
         );
-        let tried = "batch of kind 2: trying 16, after 1 evaluations";
+        let tried = "batch size for requests of kind 2: trying 16, after 1 evaluation;";
         assert!(said("trying", json!(16), 1).starts_with(tried));
         let alone = batches(&json!({"control": {"tuner": [{
             "kind": 0, "state": "alone", "batch": null, "evaluations": 0, "rate_per_s": null, "p99_ns": null, "target_ns": null
         }]}}));
-        let expected = "batch of kind 0: chosen by the program: no best-effort job is attached";
+        let expected = "batch size for requests of kind 0: chosen by the program, because no best-effort job is attached";
         assert_eq!(alone, [expected]);
         for none in [json!({"control": {"tuner": []}}), json!({"control": null})] {
             assert!(batches(&none).is_empty());
@@ -359,7 +368,8 @@ mod tests {
                 "dropped": 0, "blind": false
             }))
             .unwrap(),
-            "throttle at 90 %: used 93 %, busy 78 %, 1290 MHz (1380 for high-priority work alone); best-effort work may use 42 %"
+            "throttle at 90 % use: use 93 % (busy 78 % of the time), 1290 MHz (1380 for high-priority work alone); \
+             best-effort work may use 42 % of the GPU's time"
         );
         assert_eq!(
             said(json!({
@@ -367,14 +377,14 @@ mod tests {
                 "dropped": 70, "blind": true
             }))
             .unwrap(),
-            "throttle at 50 %; best-effort work may use 100 %; NVML does not report the use of the GPU"
+            "throttle at 50 % use; best-effort work may use 100 % of the GPU's time; NVML does not report the use of the GPU"
         );
         assert_eq!(said(Value::Null), None);
         let idle =
             json!({"utilisation": 0.5, "usage": 0.9, "busy": 0.9, "rate": 0.4, "blind": false});
         assert_eq!(
             throttle(&status(idle, false)).unwrap(),
-            "throttle at 50 %: holds nothing, because no high-priority job is attached"
+            "throttle at 50 % use: holds nothing, because no high-priority job is attached"
         );
     }
 

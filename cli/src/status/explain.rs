@@ -10,6 +10,7 @@ use super::hold::time;
 use super::text::wrap;
 use super::{Seen, bytes, control, hold, mps, profile_fits, sharing, warnings};
 use crate::failure::Failure;
+use crate::profile::output::counted;
 
 /// Shortest prefix of a GPU's UUID that is accepted: `GPU-` and four digits.
 const UUID_CHARS_MIN: usize = 8;
@@ -70,17 +71,17 @@ fn unknown(seen: &Seen, name: &str) -> Failure {
     let uuids = seen.daemons.iter();
     let uuids = uuids.filter_map(|status| status["gpu"]["uuid"].as_str());
     let near = nearest(name, ids.chain(uuids));
-    let near = near.map_or_else(String::new, |near| format!(", did you mean {near:?}?"));
+    let near = near.map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
     let silent = match seen.silent.len() {
         0 => String::new(),
         _ => {
             let silent = seen.silent.iter().map(|(socket, _)| socket.as_str());
             let silent: Vec<&str> = silent.collect();
-            format!("; no daemon answers at {}", silent.join(", "))
+            format!(", and no daemon answers at {}", silent.join(", "))
         }
     };
     anyhow!(
-        "no job and no GPU is called {name:?} here{near}{silent} (`pillion status --all` shows the ids of jobs and GPUs)"
+        "no job and no GPU has the id {name:?}{silent}{near} (`pillion status --all` lists the ids)"
     )
     .into()
 }
@@ -217,21 +218,13 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
     if refused > 0 {
         lines.push(format!(
-            "{refused} memory requests exceeded its quota; it held at most {}",
+            "{} exceeded its quota; it held at most {}",
+            counted(refused, "memory request", "memory requests"),
             bytes(&job["memory"]["peak_bytes"], "N/A"),
         ));
     }
-    for excess in job["memory"]["excess"].as_array().into_iter().flatten() {
-        let whose = match excess["is_client"].as_bool() {
-            Some(true) => "more than accounted",
-            _ => "and is not a client",
-        };
-        lines.push(format!(
-            "pid {} holds {} of the GPU's memory {whose}",
-            excess["pid"],
-            bytes(&excess["bytes"], "N/A"),
-        ));
-    }
+    let excess = job["memory"]["excess"].as_array().into_iter().flatten();
+    lines.extend(excess.map(warnings::unexplained));
     lines.extend(evasions(job));
     let fits = profile_fits(job).into_iter();
     lines.extend(fits.map(|fit| format!("its profile was {fit}")));
@@ -243,20 +236,23 @@ fn evasions(job: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
     if bypasses > 0 {
+        let bypass = if bypasses == 1 { "bypasses" } else { "bypass" };
         lines.push(format!(
-            "{bypasses} of its libraries bypass Pillion (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
+            "{bypasses} of its libraries {bypass} Pillion (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
         ));
     }
     let passed = job["totals"]["launch_functions_passed_by"].as_u64();
     if let Some(passed @ 1..) = passed {
+        let functions = counted(passed, "launch function", "launch functions");
         lines.push(format!(
-            "the job bypasses Pillion with {passed} launch functions: Pillion neither sees nor holds their launches"
+            "the job bypasses Pillion with {functions}: Pillion neither sees nor holds these launches"
         ));
     }
     let shared = job["totals"]["priorities_shared"].as_u64().unwrap_or(0);
     if shared > 0 {
+        let share = if shared == 1 { "shares" } else { "share" };
         lines.push(format!(
-            "{shared} of its streams share a priority although the job asked for different ones: its class has only some of the device's levels"
+            "{shared} of its streams {share} a priority with others although the job asked for different ones: its class has only some of the device's levels"
         ));
     }
     let clients = job["clients"].as_array().into_iter().flatten();

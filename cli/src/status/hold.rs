@@ -17,17 +17,19 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     let known = policy["hp_latency_ns"].as_u64().map_or_else(
         || {
             format!(
-                "the duration of high-priority requests alone is not known yet; until then Pillion assumes that they can \
-                 afford {affordable}"
+                "the duration of high-priority requests alone is not known yet; until then Pillion assumes that they may \
+                 take {affordable} longer"
             )
         },
         |ns| {
             let alone = time(ns);
-            format!("a high-priority request takes {alone} alone and can afford {affordable} more")
+            format!(
+                "a high-priority request takes {alone} alone and may take {affordable} longer"
+            )
         },
     );
     let floor = if bounds["floor"] == true {
-        "; while they are idle at least 2.5 % of a request, or half of the time that it can afford"
+        "; while high-priority jobs are idle, never below the lesser of 2.5 % of a request and half of the time that it may take longer"
     } else {
         ""
     };
@@ -37,7 +39,7 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
         ""
     };
     Some(format!(
-        "{known}; best-effort work in flight: up to {} while high-priority jobs are idle, {} beside them (gain \
+        "{known}; limit on best-effort work in flight: {} while high-priority jobs are idle, {} beside them (factor \
          {gain:.2}{hurt}{floor})",
         time(bounds["idle_ns"].as_u64()?),
         time(bounds["beside_ns"].as_u64()?),
@@ -129,6 +131,7 @@ fn released(status: &Value) -> Option<String> {
     let since = time_of(Timestamp::now().as_millisecond().saturating_sub(for_ms));
     let said = match released["open"].as_u64()? {
         0 => "NVML closed".to_owned(),
+        1 => "NVML not closed yet: 1 thread of the daemon waits for the driver".to_owned(),
         open => {
             format!("NVML not closed yet: {open} threads of the daemon wait for the driver")
         }
@@ -217,7 +220,7 @@ fn reason(limit: &str) -> &str {
             "because its next kernel did not fit beside the running high-priority work, or would disturb it"
         }
         "budget" => {
-            "because its next kernel was longer than the rest of the bound, or was about to start"
+            "because its next kernel was longer than what was left of the limit on work in flight, or was about to be launched anyway"
         }
         "duty" => {
             "because high-priority requests miss their target too often, so it may run only part of the time"
@@ -372,14 +375,14 @@ mod tests {
         });
         assert_eq!(
             bounds(&policy).unwrap(),
-            "a high-priority request takes 6.8 ms alone and can afford 340 us more; best-effort work in flight: up to \
-             680 us while high-priority jobs are idle, 42 us beside them (gain 2.00)"
+            "a high-priority request takes 6.8 ms alone and may take 340 us longer; limit on best-effort work in flight: \
+             680 us while high-priority jobs are idle, 42 us beside them (factor 2.00)"
         );
         policy["hp_latency_ns"] = Value::Null;
         policy["bounds"]["gain"] = json!(0.25);
         let said = bounds(&policy).unwrap();
         assert!(
-            said.starts_with("the duration of high-priority requests alone is not known yet; until then Pillion assumes that they can afford 340 us"),
+            said.starts_with("the duration of high-priority requests alone is not known yet; until then Pillion assumes that they may take 340 us longer"),
             "{said}"
         );
         assert!(said.contains("held back"), "{said}");
@@ -388,9 +391,9 @@ mod tests {
         policy["bounds"]["idle_ns"] = json!(170_000);
         let said = bounds(&policy).unwrap();
         for part in [
-            "up to 170 us while",
-            "gain 0.25;",
-            "held back; while they are idle at least 2.5 % of a request",
+            "in flight: 170 us while",
+            "factor 0.25;",
+            "held back; while high-priority jobs are idle, never below the lesser of 2.5 % of a request",
         ] {
             assert!(said.contains(part), "no {part} in {said}");
         }

@@ -244,7 +244,7 @@ fn notes(seen: &Seen, gpus: &[(String, &Value)], columns_max: usize) -> Vec<Stri
         format!("no daemon answers at {socket}: {error}")
     }));
     if is_explained {
-        notes.push("more: `pillion status --explain JOB`, or with a GPU".to_owned());
+        notes.push("details: `pillion status --explain JOB`, or `--explain GPU`".to_owned());
     }
     notes
 }

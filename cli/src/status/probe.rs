@@ -24,7 +24,9 @@ pub(crate) fn line(status: &Value) -> Option<String> {
         });
     }
     if let entries @ 2.. = probe["entries"].as_u64().unwrap_or(0) {
-        line.push_str(&format!(", {entries} times over its limits in two hours"));
+        line.push_str(&format!(
+            "; it was over its limits {entries} times in two hours"
+        ));
     }
     match probe["waiting"].as_u64().unwrap_or(0) {
         0 => {}
@@ -37,16 +39,26 @@ pub(crate) fn line(status: &Value) -> Option<String> {
     Some(line)
 }
 
-/// Such as `memory 0.93, bound 0.92`.
+/// Such as `memory 93 %, bound 92 %`, as in events.
 fn cause(probe: &Value, state: &str) -> Option<String> {
     let name = probe["metric"].as_str()?;
     let of = &probe["metrics"][name];
     let second = of["overlimit"].as_f64().filter(|_| state == "overlimit");
     let bound = second.or(of["unhealthy"].as_f64());
     let value = of["value"].as_f64();
+    let shown = |value: f64| match name {
+        "temperature_c" => format!("{value:.0} C"),
+        _ => format!("{:.0} %", value * 100.0),
+    };
+    let words = match name {
+        "sm_activity" => "SM activity",
+        "clock" => "SM clock",
+        "temperature_c" => "temperature",
+        name => name,
+    };
     Some(match value.zip(bound) {
-        Some((value, bound)) => format!("{name} {value:.2}, bound {bound:.2}"),
-        None => format!("{name}, which is unknown now"),
+        Some((value, bound)) => format!("{words} {}, bound {}", shown(value), shown(bound)),
+        None => format!("{words}, which is unknown now"),
     })
 }
 
@@ -69,8 +81,8 @@ mod tests {
         });
         assert_eq!(
             line(&status(&probe)).unwrap(),
-            "probe: the GPU is over its limits (memory 0.98, bound 0.97) for at least 30 s more, 2 times over its limits in \
-             two hours; 1 new best-effort job waits"
+            "probe: the GPU is over its limits (memory 98 %, bound 97 %) for at least 30 s more; it was over its limits 2 times \
+             in two hours; 1 new best-effort job waits"
         );
         probe["state"] = json!("unhealthy");
         probe["entries"] = json!(1);
@@ -78,7 +90,7 @@ mod tests {
         probe["until_ns"] = json!(3_605_000_000_000_u64);
         assert_eq!(
             line(&status(&probe)).unwrap(),
-            "probe: the GPU is unhealthy (memory 0.98, bound 0.92) for at least 60 min more; 3 new best-effort jobs wait"
+            "probe: the GPU is unhealthy (memory 98 %, bound 92 %) for at least 60 min more; 3 new best-effort jobs wait"
         );
         probe["metrics"]["memory"]["value"] = Value::Null;
         probe["blind"] = json!(true);

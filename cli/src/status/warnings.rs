@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::figures::{latency, share_within};
 use super::text::cut_middle;
 use super::{bytes, control, hold, live_jobs, mps, probe, sharing};
+use crate::profile::output::counted;
 
 /// Limit on the listed warnings of a daemon; the rest is counted.
 pub(super) const LISTED_MAX: usize = 12;
@@ -155,27 +156,32 @@ fn of_job(job: &Value) -> Vec<String> {
         (job["stalled"] == true).then(|| "its work in flight does not complete".to_owned());
     let bypasses = match count("bypasses") {
         0 => None,
+        1 => Some(
+            "1 of its libraries bypasses Pillion: start it with `pillion run --shim`".to_owned(),
+        ),
         libraries => Some(format!(
             "{libraries} of its libraries bypass Pillion: start it with `pillion run --shim`"
         )),
     };
     let passed_by = match count("launch_functions_passed_by") {
         0 => None,
-        functions => Some(format!(
-            "launches by {functions} of its functions bypass Pillion"
-        )),
+        functions => {
+            let functions = counted(functions, "launch function", "launch functions");
+            Some(format!(
+                "it bypasses Pillion with {functions}: start it with `pillion run --shim`"
+            ))
+        }
     };
     let clients = job["clients"].as_array().into_iter().flatten();
     let denied = clients.filter_map(|client| {
         let asked = client["denied"].as_str()?;
         let pid = &client["pid"];
-        Some(format!("pid {pid} may not be {asked} ([high_priority])"))
+        Some(format!(
+            "pid {pid} asked to be {asked}, which [high_priority] does not allow"
+        ))
     });
     let excess = job["memory"]["excess"].as_array().into_iter().flatten();
-    let excess = excess.map(|excess| {
-        let held = bytes(&excess["bytes"], "N/A");
-        format!("pid {} holds {held} more than accounted", excess["pid"])
-    });
+    let excess = excess.map(unexplained);
     let too_long = job["too_long"].as_array().map_or(0, Vec::len);
     let too_long = match too_long {
         0 => None,
@@ -186,12 +192,28 @@ fn of_job(job: &Value) -> Vec<String> {
     };
     let refused = match job["memory"]["refused"].as_u64() {
         None | Some(0) => None,
-        Some(refused) => Some(format!("{refused} memory requests exceeded its quota")),
+        Some(refused) => {
+            let requests = counted(refused, "memory request", "memory requests");
+            Some(format!("{requests} exceeded its quota"))
+        }
     };
     let first = [missed, unheld, stalled, bypasses, passed_by];
     let first = first.into_iter().flatten().chain(denied).chain(excess);
     let lines = first.chain([too_long, refused].into_iter().flatten());
     lines.map(|line| format!("job {id}: {line}")).collect()
+}
+
+/// A process that holds more of the GPU's memory than its account has.
+pub(super) fn unexplained(excess: &Value) -> String {
+    let whose = match excess["is_client"].as_bool() {
+        Some(true) => "that its allocations do not explain",
+        _ => "and is not a client",
+    };
+    let held = bytes(&excess["bytes"], "N/A");
+    format!(
+        "pid {} holds {held} of the GPU's memory {whose}",
+        excess["pid"]
+    )
 }
 
 fn missed(job: &Value) -> String {
@@ -299,9 +321,9 @@ mod tests {
             "the GPU's clock is held down by heat",
             "job train: its work in flight does not complete",
             "job train: 2 of its libraries bypass Pillion",
-            "job train: launches by 1 of its functions bypass",
-            "job train: pid 8 may not be high-priority",
-            "job train: pid 9 holds 1.00 GiB more than accounted",
+            "job train: it bypasses Pillion with 1 launch function: start it",
+            "job train: pid 8 asked to be high-priority, which [high_priority]",
+            "job train: pid 9 holds 1.00 GiB of the GPU's memory that its allocations do not explain",
             "job train: 1 kernel is longer",
             "job train: 4 memory requests exceeded",
         ];

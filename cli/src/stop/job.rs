@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::Process;
 use crate::daemons::none_answers;
 use crate::failure::Failure;
+use crate::profile::output::counted;
 use crate::status;
 
 pub(super) struct Job<'a> {
@@ -257,9 +258,10 @@ fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Resu
         .into());
     }
     if unseen > 0 {
+        let count = counted(unseen as u64, "process", "processes");
         return Err(anyhow!(
-            "{unseen} processes of job {id:?} are invisible to the daemon at {}: they are in PID namespaces outside its own; end them there, \
-             or run the daemon in a namespace that contains theirs",
+            "the daemon at {} does not see {count} of job {id:?} in a PID namespace outside its own; end what is left of the job in that \
+             namespace, or run the daemon in a namespace that contains it",
             socket.display()
         )
         .into());

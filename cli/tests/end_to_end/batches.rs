@@ -58,7 +58,9 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
     assert!(of("batch-ignored").is_empty());
     let table = daemon.explained();
     assert!(
-        table.contains(&format!("batch of kind 0: {batch}, after ")),
+        table.contains(&format!(
+            "batch size for requests of kind 0: {batch}, after "
+        )),
         "{table}"
     );
     // The bound on late requests holds whatever the machine does.

@@ -126,9 +126,9 @@ fn a_launch_function_of_another_copy_of_the_driver_is_said_and_counted() {
     for (words, part) in [
         (
             ["status", "--explain", "job"].as_slice(),
-            "the job bypasses Pillion with 1 launch functions",
+            "the job bypasses Pillion with 1 launch function: ",
         ),
-        (&["doctor"], "1 launch functions of the job bypass Pillion"),
+        (&["doctor"], "1 launch function of the job bypasses Pillion"),
     ] {
         let mut command = gpu.command(pillion());
         command.args(words).env("PILLION_SOCKET", socket);

@@ -139,7 +139,7 @@ fn a_throttle_is_told_and_goes_with_its_section() {
     assert_eq!(said["clock_mhz"], 1530);
     assert_eq!(said["blind"], false);
     assert!(
-        daemon.explained().contains("throttle at 30 %"),
+        daemon.explained().contains("throttle at 30 % use"),
         "{}",
         daemon.explained()
     );
