@@ -268,6 +268,11 @@ pub(crate) fn reason(error: &dyn std::fmt::Display) -> String {
     line
 }
 
+/// `1 launch`, `2 launches`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::Context;
 use crate::detect::Format;
-use crate::error::{EXPORT_AGAIN, Error, reason};
+use crate::error::{EXPORT_AGAIN, Error, counted, reason};
 use crate::source::{Source, SourceBuilder};
 
 mod gpus;
@@ -160,8 +160,12 @@ impl Reader<'_> {
         self.read_ranges(&mut builder, &launches)?;
         let graphs = self.rows(GRAPHS)?;
         if graphs > 0 {
+            let (launches, are) = match graphs {
+                1 => ("launch", "is"),
+                _ => ("launches", "are"),
+            };
             builder.notice(format!(
-                "{graphs} launches of CUDA graphs are in the file without their kernels; \
+                "{graphs} {launches} of CUDA graphs {are} in the file without the graphs' kernels; \
                  capture with `nsys profile --cuda-graph-trace=node` to record them"
             ));
         }
@@ -198,19 +202,28 @@ impl Reader<'_> {
         let (calls, graphs, ranges) = (self.rows(CALLS)?, self.rows(GRAPHS)?, self.rows(NVTX)?);
         let (found, remedy) = if graphs > 0 {
             (
-                format!("{graphs} launches of CUDA graphs without their kernels"),
+                format!(
+                    "{} of CUDA graphs without the graphs' kernels",
+                    counted(graphs, "launch", "launches")
+                ),
                 "capture with `nsys profile --cuda-graph-trace=node`",
             )
         } else if calls > 0 {
             (
-                format!("{calls} calls of the CUDA API, but no activity of the GPU"),
+                format!(
+                    "{} of the CUDA API, but no activity of the GPU",
+                    counted(calls, "call", "calls")
+                ),
                 "nsys could not trace the GPU (under WSL 2, in a container without the \
                  permission, beside another profiler); run it where `nsys status -e` finds no \
                  problem",
             )
         } else if ranges > 0 {
             (
-                format!("{ranges} NVTX events, but no CUDA activity"),
+                format!(
+                    "{}, but no CUDA activity",
+                    counted(ranges, "NVTX event", "NVTX events")
+                ),
                 "capture with `nsys profile --trace=cuda,nvtx`",
             )
         } else {

@@ -15,7 +15,7 @@ use profiler::Operator;
 
 use crate::Context;
 use crate::detect::Format;
-use crate::error::{Error, reason};
+use crate::error::{Error, counted, reason};
 use crate::gpu::Gpu;
 use crate::input::Input;
 use crate::limits::RANGES_MAX;
@@ -299,22 +299,25 @@ impl Reading<'_> {
         let (found, remedy) = if self.counter_ranges > 0 {
             (
                 format!(
-                    "{} ranges of CUPTI's counters instead of kernels",
-                    self.counter_ranges
+                    "{} of CUPTI's counters instead of kernels",
+                    counted(self.counter_ranges, "range", "ranges")
                 ),
                 "profile without `experimental_config=_ExperimentalConfig(profiler_metrics=…)`",
             )
         } else if self.api_calls > 0 {
             (
                 format!(
-                    "{} calls of the CUDA API, but no activity of the GPU",
-                    self.api_calls
+                    "{} of the CUDA API, but no activity of the GPU",
+                    counted(self.api_calls, "call", "calls")
                 ),
                 "another profiler may have held CUPTI; profile again without it",
             )
         } else {
             (
-                format!("{} events, none of CUDA", walked.events),
+                format!(
+                    "{}, none of CUDA",
+                    counted(walked.events, "event", "events")
+                ),
                 "profile with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`",
             )
         };

@@ -86,8 +86,12 @@ impl Reader<'_> {
         let unusable = reading.unusable;
         let keys = reading.keys;
         if unusable > 0 {
+            let (have, are) = match unusable {
+                1 => ("has", "is"),
+                _ => ("have", "are"),
+            };
             builder.notice(format!(
-                "{unusable} of {rows} launches have no start or end in the file and are left out"
+                "{unusable} of {rows} launches {have} no start or end in the file and {are} left out"
             ));
         }
         Ok(keys)

@@ -197,7 +197,7 @@ fn reports_without_kernels_say_what_to_do() {
     for (statements, expected) in [
         (
             vec![STRINGS, GPUS, KERNELS, calls],
-            "no kernels: 1 calls of the CUDA API, but no activity of the GPU",
+            "no kernels: 1 call of the CUDA API, but no activity of the GPU",
         ),
         (
             vec![STRINGS, GPUS, calls, GRAPHS],
@@ -234,7 +234,7 @@ fn graphs_beside_kernels_are_said() {
     );
     let notices = import(&path).expect("whole").notices;
     assert!(
-        notices[0].contains("1 launches of CUDA graphs"),
+        notices[0].contains("1 launch of CUDA graphs is in the file"),
         "{notices:?}"
     );
 }

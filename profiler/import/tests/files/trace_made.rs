@@ -90,7 +90,7 @@ fn json_of_something_else_and_traces_without_kernels_say_so() {
         ("{\"traceEvents\": []}", "0 events, none of CUDA"),
         (
             "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cuda_runtime\", \"name\": \"cudaLaunchKernel\", \"ts\": 1}]}",
-            "1 calls of the CUDA API",
+            "1 call of the CUDA API",
         ),
         ("{\"traceEvents\": 7}", "damaged"),
         (
