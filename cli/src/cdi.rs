@@ -34,7 +34,7 @@ pub(crate) enum Command {
                   docs/containers.md covers Docker, Kubernetes, SELinux, and images that cannot load the library."
 )]
 pub(crate) struct Options {
-    /// The file to write; - is standard output (default).
+    /// The file to write; `-` is standard output (default).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

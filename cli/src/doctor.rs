@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Write an error report, with names replaced, to a new archive (.tar.gz); `-` is the standard
+    /// Write an error report, with names replaced, to a new archive (.tar.gz); `-` is standard
     /// output. Exit code 0 whatever the checks found.
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,

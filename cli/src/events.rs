@@ -152,12 +152,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return out::line(format_args!("{all}"));
     }
     if options.json {
-        let does = if answers.is_empty() {
-            "is running"
-        } else {
-            "answers"
-        };
-        out::note(format_args!("pillion: no daemon {does}"));
+        if answers.is_empty() {
+            out::note(format_args!("pillion: no daemon is running"));
+        }
+        for (socket, error) in answers
+            .iter()
+            .filter_map(|(s, a)| Some((s, a.as_ref().err()?)))
+        {
+            let socket = socket.display();
+            out::note(format_args!(
+                "pillion: no daemon answers at {socket}: {error}"
+            ));
+        }
         return Ok(());
     }
     print_all(&filter, answers)
@@ -183,7 +189,7 @@ fn print_all(filter: &Filter<'_>, answers: Answers) -> Result<(), Failure> {
             }
             Err(error) => {
                 let socket = socket.display();
-                out::line(format_args!("{socket}: no daemon answers: {error}"))?;
+                out::line(format_args!("no daemon answers at {socket}: {error}"))?;
             }
         }
     }

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
     listen: String,
     /// Write one page to this file, whole or not at all, for node_exporter's textfile collector
-    /// (which reads *.prom), and exit; - is standard output.
+    /// (which reads *.prom), and exit; `-` is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
     textfile: Option<PathBuf>,
 }

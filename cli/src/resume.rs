@@ -11,7 +11,8 @@ use crate::drain;
 use crate::failure::Failure;
 use crate::status;
 
-/// Ends holds of best-effort jobs and drains of GPUs, by a fault rule or by `pillion drain`.
+/// Ends the holds of best-effort jobs and the drains of GPUs that a fault rule or `pillion drain`
+/// began.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion resume --gpu 0000:01:00.0\n\n\
                   After a fault (`pillion events`), rules of the daemon's configuration hold best-effort jobs or drain a GPU; `pillion drain` \
@@ -23,8 +24,8 @@ pub(crate) struct Options {
     /// Id of a job with a hold of its own (default: everything).
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// The GPU: its index, the beginning of its UUID, or its PCI bus id (default: all GPUs that
-    /// have a daemon). Only an index needs the driver, and so a GPU that works.
+    /// The GPU: index, UUID or UUID prefix, or PCI bus id (default: all GPUs that have a daemon). An
+    /// index is looked up in the driver, which needs a working GPU; the others are not.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
 }

@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// new id at each start).
     #[arg(long, value_name = "ID", value_parser = id_of)]
     job: Option<String>,
-    /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
+    /// The GPU to use: index, UUID or UUID prefix, or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
     /// Profile of the job's kernels: a Pillion profile, a trace, or an Orion kernel file (default:
@@ -66,8 +66,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Memory that the job may hold on each GPU, all its processes together: a size, a part of the
-    /// GPU such as 40%, or unlimited (default: `PILLION_MEMORY`, or the value in the daemon's
-    /// configuration).
+    /// GPU's memory such as 40%, or unlimited (default: `PILLION_MEMORY`, or the value in the
+    /// daemon's configuration).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
     /// Latency target of a high-priority job's requests: a multiple of their time alone, such as

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
     job: String,
-    /// Memory that the job may hold on each GPU: a size, a part of the GPU such as 40%, or
+    /// Memory that the job may hold on each GPU: a size, a part of the GPU's memory such as 40%, or
     /// unlimited.
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of, group = "change")]
     memory: Option<Quota>,
@@ -39,8 +39,8 @@ pub(crate) struct Options {
     /// the value in the daemon's configuration, which is also the upper limit.
     #[arg(long, value_name = "PCT|default", value_parser = cap_of, group = "change")]
     compute: Option<CapChange>,
-    /// Length of a best-effort job's turns, in quanta: 1 to 100, or default, for the value in the
-    /// daemon's configuration. Needs policy pillion.
+    /// Weight among best-effort jobs: a turn is N times as long as that of a job of weight 1. 1 to
+    /// 100, or default, for the value in the daemon's configuration. Needs policy pillion.
     #[arg(long, value_name = "N|default", value_parser = weight_of, group = "change")]
     weight: Option<WeightChange>,
     /// Least share of its rate alone that a best-effort job is promised while high-priority
@@ -117,7 +117,7 @@ fn too_large(status: &Value, id: &str, bytes: u64) -> Option<String> {
     meant.next().filter(|_| bytes > has_bytes)?;
     let gpu = status["gpu"]["uuid"].as_str().unwrap_or("N/A");
     Some(format!(
-        "GPU {gpu} of job {id} has {}; use at most that, a part such as 40%, or unlimited",
+        "GPU {gpu} of job {id} has {}; use at most that, a part of the GPU's memory such as 40%, or unlimited",
         gib(has_bytes),
     ))
 }

@@ -88,7 +88,7 @@ pub(crate) struct Options {
     /// Device seconds of each run [default: 60]. Overrides those of --scenario or --suite.
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// A scenario file: devices, jobs, policies, sweeps; `-` for stdin.
+    /// A scenario file: devices, jobs, policies, sweeps; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     scenario: Option<PathBuf>,
     /// A suite of experiments: orion and muxflow, those of their papers; robustness, busy, ablation

@@ -65,7 +65,7 @@ pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
     if number != 0 {
         // Ends as by an unhandled signal, so that the exit status shows it.
         signal_hook::low_level::emulate_default_handler(number)
-            .context("cannot end by the signal")?;
+            .context("cannot end with the status of the signal")?;
     }
     Ok(())
 }

@@ -41,8 +41,8 @@ pub(crate) struct Options {
     /// Length of the trace, in seconds: 0.1 to 60.
     #[arg(long, value_name = "N", default_value = "5", value_parser = length_of)]
     seconds: Length,
-    /// The GPU: its index, the beginning of its UUID, or its PCI bus id (default: the only one that
-    /// has a daemon).
+    /// The GPU: index, UUID or UUID prefix, or PCI bus id (default: the only one that has a
+    /// daemon).
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     /// The file to write; `-` is standard output.

@@ -10,7 +10,7 @@ use workloads::{Precision, Workload};
 
 use crate::failure::Failure;
 use crate::out;
-use crate::profile::output::write;
+use crate::profile::output::{counted, write};
 use crate::status::table;
 
 /// Writes the kernel trace of a built-in network, for --hp, --be, --profile and `simulate`.
@@ -70,9 +70,9 @@ fn summary(trace: &Trace) -> String {
         of_class.map(|kernel| kernel.duration_ns).sum::<u64>() as f64 / 1e6
     };
     format!(
-        "{} launches of {} kernels, {:.2} ms on {} ({:.2} compute, {:.2} memory, {:.2} unknown)",
-        trace.launches.len(),
-        trace.kernels.len(),
+        "{} of {}, {:.2} ms on {} ({:.2} compute, {:.2} memory, {:.2} unknown)",
+        counted(trace.launches.len() as u64, "launch", "launches"),
+        counted(trace.kernels.len() as u64, "kernel", "kernels"),
         ms(None),
         trace.device,
         ms(Some(ResourceClass::Compute)),

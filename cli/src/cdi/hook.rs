@@ -87,7 +87,7 @@ fn look() -> anyhow::Result<Option<String>> {
     let there = library.symlink_metadata()?;
     ensure!(
         (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
-        "container {id}: {why}, and {LIBRARY} differs from the host's file"
+        "container {id}: {why}; {LIBRARY} in the container is not the host's file, so it stays, and programs may fail to start; {mend}"
     );
     unmount(LIBRARY, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
         .with_context(|| format!("container {id}: {why}, and {LIBRARY} cannot be unmounted"))?;

@@ -21,7 +21,7 @@ use crate::out;
                   A file is checked together with default.toml in its folder and with its drop-ins (gpu0.d/*.toml for gpu0.toml).\n\n\
                   The command warns of programs that rules run, and of logs of MPS, that this machine lacks.")]
 pub(crate) struct Options {
-    /// TOML files, each for the daemon of one GPU, or default.toml; - is standard input, checked
+    /// TOML files, each for the daemon of one GPU, or default.toml; `-` is standard input, checked
     /// without other files (default: all files in /etc/pillion).
     files: Vec<PathBuf>,
     /// Also check that this machine has the GPUs that the files name, that no GPU has two files,

@@ -23,7 +23,7 @@ use crate::{out, run};
                   Keys that no file sets are shown if they have a default. Changes made to a job by `pillion set` are shown by \
                   `pillion status --explain JOB`.")]
 pub(crate) struct Options {
-    /// Show only this GPU: index, UUID (a prefix will do) or PCI bus id.
+    /// Show only this GPU: index, UUID or UUID prefix, or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
     /// Print JSON, for programs.

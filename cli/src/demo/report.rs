@@ -217,7 +217,7 @@ fn seen_around(scenes: &[Scene], slow: usize) -> String {
     };
     format!(
         "Request {slow} was the slowest under MPS: {without:.1} ms; the same request took {with:.1} ms under \
-         Pillion. Without Pillion, the kernels of both jobs collide all the time: each kernel of the \
+         Pillion. Without Pillion, the kernels of both jobs run at the same time: each kernel of the \
          request waits or takes longer, and requests queue behind each other. With Pillion, the other \
          job is held while high-priority work runs, except for kernels that the policy finds harmless, and \
          resumes as soon as that work is done."

@@ -136,7 +136,8 @@ impl Venue {
         let machine = self.machine()?;
         (self.phases().len() < Phase::ALL.len()).then(|| {
             format!(
-                "the phases under MPS were skipped: the MPS control daemon {}",
+                "the phases under MPS were skipped: the MPS control daemon {}; start it (nvidia-cuda-mps-control -d) to \
+                 run them",
                 machine.mps.state()
             )
         })

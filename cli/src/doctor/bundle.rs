@@ -51,7 +51,7 @@ struct Entry {
 pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
     let is_stdout = path == Path::new("-");
     if is_stdout && io::stdout().is_terminal() {
-        let why = "--bundle -: the standard output is a terminal; name a file, or redirect it";
+        let why = "--bundle -: standard output is a terminal; name a file, or redirect it";
         return Err(Failure::usage(anyhow!(why)));
     }
     if !is_stdout && path.symlink_metadata().is_ok() {

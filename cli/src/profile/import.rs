@@ -24,10 +24,10 @@ use crate::out;
                   pillion profile import job.sqlite -o job.profile.toml"
 )]
 pub(crate) struct Options {
-    /// Files about one job on one model of GPU; `-` is the standard input.
+    /// Files about one job on one model of GPU; `-` is standard input.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// File for the profile; `-`, the default, is the standard output.
+    /// File for the profile; `-`, the default, is standard output.
     #[arg(short = 'o', long = "output", value_name = "OUT")]
     output: Option<PathBuf>,
     /// The GPU model, as `pillion simulate --device` names them, if the files name several or
@@ -101,12 +101,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies the standard input to a file, because detecting and reading formats requires seeking.
+/// Copies standard input to a file, because detecting and reading formats requires seeking.
 fn spool(bytes_max: u64) -> Result<NamedTempFile, Failure> {
     let mut file = tempfile::Builder::new().prefix("stdin-").tempfile()?;
     // One byte over the limit suffices for the reader to refuse it.
     let mut input = io::stdin().lock().take(bytes_max.saturating_add(1));
-    io::copy(&mut input, &mut file).context("cannot read the standard input")?;
+    io::copy(&mut input, &mut file).context("cannot read standard input")?;
     Ok(file)
 }
 

@@ -34,7 +34,7 @@ use crate::out;
 pub(crate) struct Options {
     /// A program of the list: its path, or the end of its path.
     program: Option<String>,
-    /// File for the program's profile; `-`, the default, is the standard output.
+    /// File for the program's profile; `-`, the default, is standard output.
     #[arg(
         short = 'o',
         long = "output",
@@ -158,8 +158,8 @@ fn list(all: &[Kept]) -> Result<(), Failure> {
         "user",
         "GPU",
         "kernels",
-        "launches learnt from",
-        "time s (estimated)",
+        "launches",
+        "time (s, estimated)",
         "last used",
     ];
     let mut table = output::table(&header, &["program", "GPU", "last used"]);

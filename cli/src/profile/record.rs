@@ -50,10 +50,10 @@ mod spool;
                   1 if the job succeeded, but nothing was recorded or FILE could not be written."
 )]
 pub(crate) struct Options {
-    /// File for the profile; `-` is the standard output.
+    /// File for the profile; `-` is standard output.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     output: PathBuf,
-    /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
+    /// The GPU to use: index, UUID or UUID prefix, or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
     /// Also replace the driver's library, as `pillion run --shim` does.
@@ -67,7 +67,7 @@ pub(crate) struct Options {
         hide_default_value = true
     )]
     cupti: PathBuf,
-    /// Print the summary as one JSON line on the standard output, after the job's own output.
+    /// Print the summary as one JSON line on standard output, after the job's own output.
     #[arg(long)]
     json: bool,
     /// The command and its arguments.
@@ -158,7 +158,7 @@ fn keep(text: &str) -> anyhow::Result<PathBuf> {
 /// Verifies, before anything runs, that the profile can be written.
 fn check(options: &Options) -> anyhow::Result<()> {
     if options.json && options.output == Path::new("-") {
-        let why = "--json and -o -: both would use the standard output; name a file";
+        let why = "--json and -o -: both would use standard output; name a file";
         return Err(anyhow!(why));
     }
     check_writable(&options.output)

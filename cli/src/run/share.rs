@@ -83,7 +83,7 @@ fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
         match answer {
             Ok(json) => shares.extend(share(&json)),
             Err(error) => out::note(format_args!(
-                "pillion: cannot ask the daemon at {} for the best-effort share of the SMs: {error}",
+                "pillion: cannot ask the daemon at {} for the best-effort share of the SMs: {error}; the job starts without a limit from that daemon",
                 socket.display()
             )),
         }

@@ -109,9 +109,9 @@ pub(crate) struct Options {
     )]
     inflate: Option<f64>,
     /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in
-    /// GPUColo's evaluation; mudi, trainings beside Mudi's services; muxflow, ways to share a GPU
-    /// on Philly's trainings; oltunes, requests of inference models on eight GPUs; predict, the
-    /// online predictor on Gavel's throughputs. PILLION_DATA names the folder of its traces.
+    /// GPUColo's evaluation; mudi, training jobs beside Mudi's services; muxflow, ways to share a
+    /// GPU on Philly's training jobs; oltunes, requests of inference models on eight GPUs; predict,
+    /// the online predictor on Gavel's throughputs. PILLION_DATA names the folder of its traces.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     /// Shorten a suite: fgd, mudi and muxflow to two seeds, gpucolo to five days of one seed,

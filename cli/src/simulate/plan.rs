@@ -117,7 +117,8 @@ fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<
         // Relative paths in it start at the current folder.
         Some("-") => {
             let name = Path::new("stdin");
-            let text = io::read_to_string(io::stdin().lock()).context("stdin: cannot be read")?;
+            let text =
+                io::read_to_string(io::stdin().lock()).context("standard input: cannot be read")?;
             Scenario::parse(name, &text, Path::new(""), library)?
         }
         _ => Scenario::read(path, library)?,

@@ -115,8 +115,12 @@ pub(crate) fn print_tables(plan: &Plan, groups: &[Group<'_>]) -> Result<(), Fail
     }
     let overrun: usize = groups.iter().map(|group| group.overrun).sum();
     if overrun > 0 {
+        let (runs, them) = match overrun {
+            1 => ("1 run was".to_owned(), "it"),
+            _ => (format!("{overrun} runs were"), "them"),
+        };
         out::line(format_args!(
-            "{overrun} runs were aborted with requests left over: a job needs more of the GPU than it gets there. \
+            "{runs} aborted before all requests had run: a job in {them} needs more of the GPU than it gets. \
              The latency of such a high-priority job depends on the length of the run."
         ))?;
     }

@@ -45,7 +45,7 @@ const HEADINGS: [&str; 14] = [
     "÷ target",
     "missed",
     "alone ms",
-    "ungated ms",
+    "mps ms",
     "BE",
     "unmarked",
     "level",
@@ -156,7 +156,7 @@ impl<'p> Targets<'p> {
         let gained = gains.iter().filter(|&&gain| gain >= FAR_GAIN).count();
         format!(
             "{} rows, of which {} count: {} held, {} over, {} under, {} with too many misses. {} do not count: in {} the \
-             target is above .9 of ungated, in {} requests take longer even with best-effort work paused. Held against the \
+             target is above 0.9 of the p99 under mps, in {} requests take longer even with best-effort work paused. Held against the \
              target that the policy states at the end: {stated_held} of {stated_counting}. With a target of {FAR_TIMES}x or \
              more, best-effort work has at least {FAR_GAIN} times its rate without marks at the same p99 in {gained} of {} rows \
              that count. The bound (misses - misses at the floor <= share x (requests + range/step)) was checked in {} runs and \
@@ -275,8 +275,19 @@ impl Cell<'_> {
             of(view.map(|view| format!("{:.2}, {}", view.level, view.end.name()))),
             of(view.map(|view| view.misses.to_string())),
             of(view.map(|view| view.misses_at_floor.to_string())),
-            row.verdict.to_string(),
+            words(row.verdict),
         ]
+    }
+}
+
+/// The verdict for a reader of the table; in JSON it has a fixed text.
+fn words(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Far => "does not count: target above 0.9 of the p99 under mps".to_owned(),
+        Verdict::Unreachable => {
+            "does not count: requests take longer even with best-effort work paused".to_owned()
+        }
+        _ => verdict.to_string(),
     }
 }
 
@@ -339,7 +350,7 @@ fn pct(share: f64) -> String {
 
 const EXPLANATION: &str = "In each cell: the 99th percentile over the target, and the rate of best-effort work as a \
      share of its rate alone, summed over the jobs. Bold: the target was not held; in brackets: the row does not count, because its target is \
-     above .9 of the 99th percentile beside ungated work, or below that alone.";
+     above 0.9 of the 99th percentile under mps, which never holds best-effort work, or below the 99th percentile alone.";
 
 #[cfg(test)]
 mod tests {

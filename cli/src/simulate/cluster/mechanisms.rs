@@ -106,6 +106,6 @@ fn print(cluster: &str, all: &[Outcome]) -> Result<(), Failure> {
         ]);
     }
     out::line(format_args!(
-        "{NAME}: trainings of Philly's virtual cluster {cluster}, in brackets relative to muxflow\n{shown}\n"
+        "{NAME}: training jobs of Philly's virtual cluster {cluster}, in brackets relative to muxflow\n{shown}\n"
     ))
 }

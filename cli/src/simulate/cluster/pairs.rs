@@ -218,7 +218,7 @@ fn print(load: f64, rows: &[(&str, Vec<Outcome>)]) -> Result<(), Failure> {
         ]);
     }
     out::line(format_args!(
-        "{NAME}: {TASKS} trainings beside {GPUS} services, recorded times divided by {load}\n{shown}\n\
+        "{NAME}: {TASKS} training jobs beside {GPUS} services, recorded times divided by {load}\n{shown}\n\
          In brackets: relative to exhaustive. late: share of late requests while a training runs beside the service; \
          best choices: placements beside a service as good as the best for that arrival, if GPUs of two services or more \
          are free. All numbers are \

@@ -338,8 +338,8 @@ pub(crate) fn explanation(plan: &Plan) -> String {
              simulated; nothing was measured on hardware."
         ),
         What::Inflation(_) => format!(
-            "{runs} runs, means over seeds: per cent of all GPUs that were allocated when the arrived jobs had \
-             requested so many per cent."
+            "{runs} runs, means over seeds: per cent of all GPUs that were allocated, by the per cent of all GPUs that \
+             the arrived jobs had requested."
         ),
     }
 }

@@ -52,7 +52,7 @@ const SUITES: &[Suite] = &[
     },
     Suite {
         name: "gpucolo",
-        about: "57 days of inference and trainings on 6742 GPUs, as in GPUColo's evaluation",
+        about: "57 days of inference and training jobs on 6742 GPUs, as in GPUColo's evaluation",
         policies: &[
             "exclusive",
             "gslice",
