@@ -289,7 +289,7 @@ static WORKLOADS: [Workload; 38] = [
     ),
     workload(
         "wide-resnet101-inference",
-        "image classification, 224 x 224, twice the channels inside of blocks",
+        "image classification, 224 x 224, twice the channels inside blocks",
         4,
         network::resnet::wide_resnet101_2,
         Mode::Inference,
@@ -429,7 +429,7 @@ static WORKLOADS: [Workload; 38] = [
     ),
     workload(
         "wide-resnet101-training",
-        "one step, gradient descent with weight decay, twice the channels inside of blocks",
+        "one step, gradient descent with weight decay, twice the channels inside blocks",
         32,
         network::resnet::wide_resnet101_2,
         Mode::Training,

@@ -29,7 +29,7 @@ pub(crate) fn resnet101(batch: u32) -> Network {
     resnet(batch, [3, 4, 23, 3], 1)
 }
 
-/// 101 layers, of which those inside of blocks have twice the channels.
+/// 101 layers, of which those inside blocks have twice the channels.
 pub(crate) fn wide_resnet101_2(batch: u32) -> Network {
     resnet(batch, [3, 4, 23, 3], 2)
 }
