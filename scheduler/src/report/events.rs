@@ -6,8 +6,8 @@
 //!   are counted. Texts are truncated at [`TEXT_BYTES_MAX`].
 //! - **Times.** An event has the daemon's clock (`at_ns`, for differences) and the wall-clock time
 //!   (`at_unix_ms`, for people and other logs, never for measurements). Numbers (`seq`) start at 1
-//!   with each daemon. An event behind a gap is one that the viewer may not see, or that is no longer
-//!   kept.
+//!   with each daemon. A missing number is of an event that the viewer may not see, or that is no
+//!   longer kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
