@@ -25,8 +25,8 @@ use crate::status::for_faults;
                   With --release the daemon closes the device, so that the GPU can be reset, and lists its clients that still have the \
                   device open: end these first (`pillion stop`). docs/faults.md describes the whole procedure. Exit 0 on success.")]
 pub(crate) struct Options {
-    /// The GPU: index, UUID or UUID prefix, or PCI bus id (default: all GPUs that have a daemon). An
-    /// index is looked up in the driver, which needs a working GPU; the others are not.
+    /// The GPU: index, UUID or UUID prefix, or PCI bus id (default: all GPUs that have a daemon).
+    /// An index is looked up in the driver, which needs a working GPU; the others are not.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     /// Also close NVML, which has the device open.

@@ -24,8 +24,8 @@ pub(crate) struct Options {
     /// Id of a job with a hold of its own (default: everything).
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// The GPU: index, UUID or UUID prefix, or PCI bus id (default: all GPUs that have a daemon). An
-    /// index is looked up in the driver, which needs a working GPU; the others are not.
+    /// The GPU: index, UUID or UUID prefix, or PCI bus id (default: all GPUs that have a daemon).
+    /// An index is looked up in the driver, which needs a working GPU; the others are not.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
 }

@@ -118,7 +118,7 @@ fn another_major_version_is_named_with_ours() {
     packet[4..6].copy_from_slice(&(VERSION.major + 1).to_le_bytes());
     let error = Request::decode(&packet).unwrap_err();
     let peer = format!("protocol {}.{}", VERSION.major + 1, VERSION.minor);
-    let ours = format!("this build {VERSION}");
+    let ours = format!("this program speaks {VERSION}");
     let text = error.to_string();
     assert!(text.contains(&peer) && text.contains(&ours), "{text}");
 }
