@@ -20,11 +20,9 @@ pub(super) enum How {
     Gpu,
     /// The document says that it was not tried, as no machine here has what it needs.
     Untried,
-    /// It measures this machine for minutes, and tests do not.
-    Bench,
 }
 
-use How::{Bench, By, Gpu, In, Prints, Quick, Run, Short, Untried};
+use How::{By, Gpu, In, Prints, Quick, Run, Short, Untried};
 
 const SUITES: How = By("of_a_suite_only_the_chosen_parts_are_run_and_the_table_says_which");
 const GPU_SUITE: &str = "every_part_runs_on_a_software_gpu_and_says_that_it_is_one";
@@ -45,7 +43,11 @@ pub(super) const COMMANDS: &[(&str, &str, How)] = &[
         In(".ci/run", "cargo test --release"),
     ),
     ("README.md", "pillion ", Run),
-    ("benches/README.md", "cargo bench", Bench),
+    (
+        "benches/README.md",
+        "cargo bench",
+        By("a_bench_runs_with_the_options_of_its_document"),
+    ),
     (
         "benches/gpu/README.md",
         "BUILT=target/release benches/gpu/pack",
