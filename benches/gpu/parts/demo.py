@@ -4,7 +4,8 @@
 The demo replays the kernels of two networks in six phases, with synthetic kernels that it
 calibrates on this GPU. Here its result must be that of a user: no wrong result, no launch that the
 kernels and Pillion count differently, and with Pillion a 99th percentile within its limit and below
-that without Pillion.
+that without Pillion. Of so few requests the 99th percentile is nearly the longest: the spread is
+its distance from the 95th, of the job alone.
 """
 
 import json
@@ -19,9 +20,7 @@ from suite.process import Failed, run
 # Limits of the high-priority p99 under Pillion over that alone: those of `share` at 20 %.
 SLOWDOWN_MAX = {"mps": 1.10, "timeslice": 1.25}
 # Seconds of a phase: in a full run 150 requests, at the demo's 15 a second.
-SECONDS, SECONDS_QUICK = 10.0, 4.0
-# Time for the calibration, and for the start and the end of the processes of each phase.
-CALIBRATION_S, PHASE_S, PHASES = 60.0, 10.0, 6
+SECONDS, SECONDS_QUICK = 10.0, 3.0
 
 
 def measure(part):
@@ -34,7 +33,7 @@ def measure(part):
     part.row(**{key: document.get(key) for key in ("device", "clock", "hp", "be", "seconds", "calibration", "not_done")})
     phases = document["phases"]
     solo_ms, solo_per_s = phases["hp_solo"]["hp"]["p99_ms"], phases["be_solo"]["be"]["per_s"]
-    slowdown = {}
+    slowdown, spread = {}, over(phases["hp_solo"]["hp"]["p99_ms"] - phases["hp_solo"]["hp"]["p95_ms"], solo_ms) or 0.0
     for name, phase in phases.items():
         row = {"phase": name, **phase.get("hp", {})}
         if "hp" in phase:
@@ -44,8 +43,9 @@ def measure(part):
         part.row(**row, counts=document["counts"][name])
     for sharing in sharings:
         mine = slowdown.get(f"{sharing}_pillion")
-        part.bound(f"{sharing}: HP p99 under Pillion", mine, SLOWDOWN_MAX[sharing], "x")
-        part.bound(f"{sharing}: HP p99 below that without Pillion", mine, slowdown.get(sharing) or 0.0, "x")
+        why = None if mine else "the demo has no such phase, or no request of it has ended"
+        part.bound(f"{sharing}: HP p99 under Pillion", mine, SLOWDOWN_MAX[sharing], "x", spread=spread, why=why)
+        part.bound(f"{sharing}: HP p99 below that without Pillion", mine, slowdown.get(sharing) or 0.0, "x", why=why)
 
 
 def demo(part, sharing):
@@ -53,9 +53,9 @@ def demo(part, sharing):
     site = part.site
     seconds = min(part.seconds, SECONDS_QUICK if part.quick else SECONDS)
     argv = [site.program("pillion"), "demo", "--gpu", site.gpu_uuid(sharing), "--seconds", str(seconds), "--json"]
-    patience_s = part.patience_s(CALIBRATION_S + PHASES * (seconds + PHASE_S))
-    status, text, errors = run(argv, site.env(sharing), patience_s, check=False)
-    part.bound("results and counts agree", status, 0, "status", of_hardware=False, why=errors.strip()[-300:] or None)
+    # It is all that this part runs, so it may take all of its time.
+    status, text, errors = run(argv, site.env(sharing), max(5.0, part.left_s - 1.0), check=False)
+    part.bound("results and counts agree", abs(status), 0, "status", of_hardware=False, why=errors.strip()[-300:] or None)
     try:
         return json.loads(text)
     except ValueError as error:

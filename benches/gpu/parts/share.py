@@ -78,6 +78,8 @@ def pairs(part):
     try:
         part.site.torch()
     except Failed as error:
+        if part.options.pairs and part.options.pairs != "synthetic":
+            raise
         part.skip("pairs of PyTorch programs", error)
         return synthetic
     named = lambda jobs: [(f"{hp['name']} + {be['name']}", Torch(part, hp, be)) for hp, be in jobs]  # noqa: E731

@@ -31,8 +31,8 @@ BUDGETS_S = {
     "share": (8130, 245),
     "quota": (120, 8),
     "signals": (300, 13),
-    "demo": (180, 52),
-    "power": (240, 24),
+    "demo": (180, 42),
+    "power": (240, 34),
     "model": (300, 6),
 }
 SECONDS_PER_MODE = 20.0

@@ -1,5 +1,7 @@
 """Power, SM clock, temperature and energy of a GPU over some seconds, from NVML. A program:
-`python3 power.py UUID SECONDS` prints one line of JSON with the readings, or `error`.
+`python3 power.py UUID SETTLE SECONDS` waits for SETTLE s with NVML open, as a driver that was just
+loaded draws more, then reads for SECONDS s. It prints one line of JSON with the readings, or
+`error`.
 """
 
 import ctypes
@@ -17,13 +19,13 @@ SM_CLOCK, GPU_TEMPERATURE = 1, 0
 def main():
     """Prints the readings."""
     try:
-        print(json.dumps(read(sys.argv[1], float(sys.argv[2]))))
+        print(json.dumps(read(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))))
     except (OSError, AttributeError, RuntimeError) as error:
         print(json.dumps({"error": str(error)}))
 
 
-def read(uuid, seconds):
-    """The readings of so many seconds. `energy_w`, the mean power by the GPU's own energy counter,
+def read(uuid, settle_s, seconds):
+    """The readings of so many seconds, after a wait. `energy_w`, the mean power by the GPU's own energy counter,
     is None without such a counter (before Volta) or if it did not move."""
     nvml, call = gpu.opened()
     device, value, energy_mj = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_ulonglong()
@@ -38,6 +40,7 @@ def read(uuid, seconds):
         return energy_mj.value if is_known else None
 
     limit_w = number("nvmlDeviceGetEnforcedPowerLimit") / 1e3
+    time.sleep(settle_s)
     power_w, clock_mhz, temperature_c = [], [], []
     began, before_mj = time.monotonic(), energy()
     while time.monotonic() < began + seconds or not power_w:

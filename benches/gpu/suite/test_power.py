@@ -32,6 +32,15 @@ class Law(unittest.TestCase):
         dynamic_w = (1.6 * 70 - 10.5) * (mhz / 1590) ** 3
         self.assertAlmostEqual(10.5 + dynamic_w, 70.0)
 
+    def test_a_limit_below_the_power_at_rest_or_an_unknown_board_has_no_model(self):
+        self.assertEqual(power.model(device("H200", 700, 1980), 100.0, 1.0, 0.0), (None, None))
+        self.assertEqual(power.model(None, 700.0, 1.0, 0.0), (None, None))
+
+    def test_a_board_is_known_by_its_name_without_the_brand(self):
+        self.assertEqual(power.plain("NVIDIA A100-SXM4-40GB"), power.plain("A100-SXM4-40GB"))
+        self.assertEqual(power.plain("Tesla T4"), "T4")
+        self.assertNotEqual(power.plain("NVIDIA A100-PCIE-40GB"), power.plain("A100-SXM4-40GB"))
+
     def test_an_error_is_the_same_either_way_and_unknown_without_a_number(self):
         self.assertEqual((power.off(2.0, 1.0), power.off(1.0, 2.0)), (2.0, 2.0))
         self.assertIsNone(power.off(None, 1.0))

@@ -177,6 +177,10 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
              kernel_pairs, gap_prediction, learnt_durations; nearest is `poll_us`",
         ),
         (
+            "[policy]\nmax_hold_ms = 60000",
+            "gpu0.toml:5:15: max_hold_ms is 60000; must be a whole number from 1 to 10000; nearest is 10000",
+        ),
+        (
             "[policy]\nname = \"orin\"",
             "gpu0.toml:5:8: name is \"orin\"; must be one of none, pillion, orion, temporal, launch-gate; \
              nearest is \"orion\"",

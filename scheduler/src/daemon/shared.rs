@@ -289,8 +289,10 @@ impl Shared {
     pub(super) fn keep(&self, word: &DrainMarker, why: &str, is_released: bool) {
         if let Err(error) = word.keep(why, is_released) {
             let path = word.path().display();
-            let text =
-                format!("the next daemon will not drain the GPU: cannot write {path}: {error}");
+            let text = format!(
+                "the next daemon will not know that the GPU is drained, or in which state its \
+                 device is: cannot write {path}: {error}"
+            );
             self.tell(Draft::new(Kind::ActionFailed, text));
         }
     }

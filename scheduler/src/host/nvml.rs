@@ -81,8 +81,8 @@ const fn hint(result: c_uint) -> &'static str {
              kernel; `dmesg` shows why it does not load"
         }
         16 => {
-            ", the GPU must be reset: `pillion drain --release`, then `nvidia-smi --gpu-reset` \
-             (docs/faults.md)"
+            ", the GPU must be reset: `pillion drain --gpu G --release`, then `nvidia-smi \
+             --gpu-reset -i G` (docs/faults.md)"
         }
         18 => ", library and kernel module differ in version: reboot or reload",
         _ => "",
