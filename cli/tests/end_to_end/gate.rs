@@ -212,7 +212,7 @@ fn beside_a_computing_job(class: &str, max_hold_ms: u32) -> serde_json::Value {
 #[test]
 fn beside_a_computing_job_go_kernels_of_another_class_and_only_those() {
     for class in ["memory", "unknown"] {
-        let totals = beside_a_computing_job(class, 60_000);
+        let totals = beside_a_computing_job(class, 10_000);
         assert!(
             totals["launches_beside_hp"].as_u64() > Some(0),
             "{class}: {totals:#}"
