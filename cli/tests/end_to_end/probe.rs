@@ -63,7 +63,7 @@ fn best_effort_jobs_that_come_to_a_gpu_in_trouble_wait_until_somebody_lets_them_
     hp.run().expect_success();
     assert!(!waits(&daemon.job("resident")) && late.is_running());
     let table = daemon.explained();
-    let said = "probe: the GPU is unhealthy (memory 0.";
+    let said = "probe: the GPU is unhealthy (memory 9";
     assert!(table.contains(said), "{table}");
     assert!(table.contains("; 1 new best-effort job waits"), "{table}");
     assert_eq!(daemon.status()["gpu"]["probe"]["waiting"], 1);
