@@ -40,6 +40,8 @@ impl Libraries {
 pub(super) struct Functions<const LIBRARIES: usize, const REAL: usize, const HELPERS: usize> {
     /// Load address of each hooked library; 0 until there is one.
     pub(super) bases: [AtomicUsize; LIBRARIES],
+    /// Load address of the library whose helpers are stored; 0 before the first.
+    pub(super) claimed: AtomicUsize,
     /// The real functions behind the hooks; null until adopted.
     pub(super) real: [AtomicPtr<c_void>; REAL],
     /// The other functions; null where the library has none.
@@ -52,6 +54,7 @@ impl<const LIBRARIES: usize, const REAL: usize, const HELPERS: usize>
     const fn new() -> Self {
         Self {
             bases: [const { AtomicUsize::new(0) }; LIBRARIES],
+            claimed: AtomicUsize::new(0),
             real: [const { AtomicPtr::new(ptr::null_mut()) }; REAL],
             helpers: [const { AtomicPtr::new(ptr::null_mut()) }; HELPERS],
         }

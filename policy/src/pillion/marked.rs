@@ -133,7 +133,9 @@ impl Marked {
 
     pub(crate) fn handle_mark(&mut self, client: u64, mark: &Mark, goal: &Goal, since: &Since) {
         let client = self.known(client, goal);
-        // A mark later than now counts as now, and an end before the beginning as the beginning.
+        // A mark later than now counts as now, and an end before the beginning as the beginning. An
+        // arrival may be after that: `now_ns` is the time of the last poll, and the daemon has
+        // bounded the times by that of the record.
         let latest_ns = since.now_ns.unwrap_or(u64::MAX);
         match *mark {
             Mark::Begin {
@@ -141,10 +143,7 @@ impl Marked {
                 kind,
                 arrived_ns,
                 at_ns,
-            } => {
-                let at_ns = at_ns.min(latest_ns);
-                client.handle_begin(id, kind, arrived_ns.min(at_ns), at_ns);
-            }
+            } => client.handle_begin(id, kind, arrived_ns.min(at_ns), at_ns.min(latest_ns)),
             Mark::Target {
                 kind,
                 ns,

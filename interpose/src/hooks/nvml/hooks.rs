@@ -11,7 +11,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::{memory, own_processes};
 use crate::dispatch::panics;
@@ -189,13 +189,11 @@ fn find(index: usize) -> Option<NonNull<c_void>> {
     Some(found)
 }
 
-/// The base of the library whose helpers are stored; 0 before the first.
-static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-
 /// Adopts a function as the hook's real one, if it is that already, or lies in the library.
 fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     let Functions {
         bases: [base],
+        claimed,
         real,
         helpers,
     } = &LIBRARIES.nvml;
@@ -210,7 +208,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
         let opened = Opened::of(file.name())?;
         // Of two threads with two libraries one is first; the other must not store its helpers.
         let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-        let claimed = CLAIMED.compare_exchange(0, file.base, order, failed);
+        let claimed = claimed.compare_exchange(0, file.base, order, failed);
         if claimed.is_err_and(|first| first != file.base) {
             return None;
         }

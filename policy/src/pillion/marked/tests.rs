@@ -535,15 +535,6 @@ fn times_that_cannot_be_are_as_if_they_were_now() {
     assert_eq!(client.level().requests, before.requests + 3);
     assert_eq!(client.level().misses, before.misses);
     assert_eq!(client.ended_ns, at_ns);
-    let begin = Mark::Begin {
-        id: 5_003,
-        kind: 0,
-        arrived_ns: u64::MAX,
-        at_ns: u64::MAX,
-    };
-    marked.handle_mark(1, &begin, &DOUBLE, &since);
-    let open = marked.clients[0].open.last().unwrap();
-    assert_eq!((open.arrived_ns, open.began_ns), (at_ns, at_ns));
 }
 
 #[test]
